@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from pipeline.models.adapters import adapters_of, base_of, beside_others, model_for
 from pipeline.models.config import Config
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import CheckpointError, ConfigError
@@ -111,7 +112,8 @@ _FIELDS = frozenset(item.name for item in fields(Checkpoint)) - {"about"}
 class Step:
     """A task on top of a checkpoint: the id of the checkpoint that it leads to, made or not, and its origin.
 
-    `start` is the folder or hub name of the model to train from.
+    `start` is the folder or hub name of the model to train from. `others` are the adapters' folders of other
+    repositories, which the checkpoint holds beside the task's own; None: it is one model for all.
     """
 
     checkpoint: str
@@ -122,6 +124,7 @@ class Step:
     data: str
     config: dict[str, Any]
     seed: int
+    others: Mapping[str, Path] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,14 +156,22 @@ class Chain:
     def has(self, checkpoint: str) -> bool:
         return (self.path(checkpoint) / DESCRIPTION).exists()
 
-    def start(self, config: Config, parent: str | None) -> str:
-        """Return the folder or hub name of the model that a task on top of `parent` is trained from.
+    def start(self, config: Config, parent: str | None, repository: str) -> str:
+        """Return the folder or hub name of the model that a repository's task on top of `parent` is trained from.
+
+        With LoRA by repository that is the repository's own adapter, else the base.
 
         Raises:
-            CheckpointError: the parent cannot be read.
-            ConfigError: it learned from another split.
+            CheckpointError, ModelError: the parent cannot be read.
+            ConfigError: it learned from another split, or is of the other kind; or a chain of adapters would begin with
+                an adapter.
         """
         if parent is None:
+            if config.lora_by_repository and base_of(config.model_name) != config.model_name:
+                raise ConfigError(
+                    f"model_name is {config.model_name}, an adapter: with lora_by_repository a chain begins with a "
+                    "whole model. Name the adapter's base, or merge the adapter into it"
+                )
             return config.model_name
         learned = self.read(parent).config["split"]
         if learned != config.split:
@@ -169,7 +180,26 @@ class Chain:
                 f"split is {config.split!r}, and the checkpoint {parent} learned from {learned!r}, whose training side "
                 f"has theorems of the other's test side. Set split = {learned!r}, or begin another chain of checkpoints"
             )
-        return str(self.path(parent))
+        if self.has_adapters(parent) != config.lora_by_repository:
+            wanted = str(config.lora_by_repository).lower()
+            held = (
+                "one model for all repositories"
+                if config.lora_by_repository
+                else "an adapter for each repository"
+            )
+            raise ConfigError(
+                f"lora_by_repository is {wanted}, and the checkpoint {parent} holds {held}. Set it to "
+                f"{str(not config.lora_by_repository).lower()}, or begin another chain of checkpoints"
+            )
+        return model_for(self.path(parent), repository)
+
+    def has_adapters(self, checkpoint: str) -> bool:
+        """Return whether a checkpoint has an adapter for each repository.
+
+        Raises:
+            CheckpointError: its description cannot be read.
+        """
+        return bool(adapters_of(self.path(checkpoint)))
 
     def step(self, task: TaskData, config: Config, *, parent: str | None, data: str) -> Step:
         """Return the step that a task is on top of a checkpoint (None: on top of `config.model_name`).
@@ -181,7 +211,7 @@ class Chain:
             data: the SHA-256 of the data to train on.
 
         Raises:
-            CheckpointError, ConfigError: as `start`.
+            LearningError: as `start`.
         """
         base = config.model_name if parent is None else self.read(parent).base
         identity = checkpoint_id(
@@ -192,8 +222,12 @@ class Chain:
             data=data,
             config=config.content(),
         )
-        start = self.start(config, parent)
-        return Step(identity, parent, base, start, task, data, config.to_dict(), config.seed)
+        start = self.start(config, parent, task.name)
+        others: dict[str, Path] | None = None
+        if config.lora_by_repository:
+            held = {} if parent is None else adapters_of(self.path(parent))
+            others = {repository: folder for repository, folder in held.items() if repository != task.name}
+        return Step(identity, parent, base, start, task, data, config.to_dict(), config.seed, others)
 
     @contextmanager
     def making(self, checkpoint: str) -> Iterator[Path]:
@@ -318,13 +352,17 @@ class Chain:
             return self.read(step.checkpoint)
         place = self.path(step.checkpoint)
         beside = self.folder / f".new-{step.checkpoint}"
+        about = facts.about
+        if step.others is not None:
+            write, adapters = beside_others(step.task.name, step.others, write)
+            about = {**about, **adapters}
 
         def described(files: dict[str, str]) -> dict[str, Any]:
             task = {"task": step.task.name, "data_seq": step.task.data_seq, "files": files}
             known = {
                 name: value for name, value in {**_values(step), **_values(facts)}.items() if name in _FIELDS
             }
-            return {**facts.about, **known, **task}
+            return {**about, **known, **task}
 
         failed = (
             f"the checkpoint {step.checkpoint} cannot be written to {self.folder}",

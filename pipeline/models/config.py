@@ -43,6 +43,8 @@ class Config:
     """Fields that do not change the weights that a training makes."""
     model_name: str
     seed: int
+    lora_by_repository: bool = False
+    """Whether each repository has an adapter of its own (`pipeline.models.adapters`)."""
     split: Split
     """Of LeanDojo's two, the one to train and measure on; in "novel_premises" every proof that is measured on uses a
     premise that no proof to learn from uses. A chain stays with its first."""
@@ -184,7 +186,7 @@ class TacticsConfig(RowsConfig):
             one in any case.
         lora_rank: of the adapter's matrices.
         lora_by_repository: whether each repository has an adapter of its own, which alone its trainings change and its
-            searches use, all on the model that the chain begins with (`pipeline.models.tactics.adapters`). Needs
+            searches use, all on the model that the chain begins with (`pipeline.models.adapters`). Needs
             `lora`; nothing of other repositories is replayed. A chain stays with its first.
         max_seq_len: tokens of prompt and tactic together, a quarter of which are the tactic's.
         enable_thinking: whether a model that can think before it answers is told to, which takes a `max_seq_len` with

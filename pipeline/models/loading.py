@@ -18,6 +18,7 @@ from typing import Literal
 
 import torch
 
+from pipeline.models.adapters import model_for
 from pipeline.models.batching import by_length, goes_together
 from pipeline.models.errors import DivergedError, ModelError
 from pipeline.models.libraries import device_of, inference_dtype
@@ -26,7 +27,6 @@ from pipeline.models.progress.model import ProgressModel
 from pipeline.models.retriever import encoder as encoders
 from pipeline.models.retriever.encoder import load_tokens, tensors_of
 from pipeline.models.retriever.finder import load_retriever as load_retriever
-from pipeline.models.tactics.adapters import model_for
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import load_model, read_model
 from pipeline.models.tactics.vllm_loop import vllm_loop

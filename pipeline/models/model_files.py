@@ -27,7 +27,7 @@ from store.files import sync_tree
 
 DESCRIPTION = "checkpoint.json"
 ADAPTERS = "adapters"
-"""The folder of a checkpoint that has an adapter for each repository (`pipeline.models.tactics.adapters`)."""
+"""The folder of a checkpoint that has an adapter for each repository (`pipeline.models.adapters`)."""
 
 _INDEX = "model.safetensors.index.json"
 _PART = re.compile(r"model-\d+-of-\d+\.safetensors")

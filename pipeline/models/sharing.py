@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from pipeline.models.adapters import ADAPTER, BASE, adapters_of
 from pipeline.models.chain import Chain
 from pipeline.models.errors import LearningError
 from pipeline.models.measures import BASELINES, baselines_of
 from pipeline.models.model_files import DESCRIPTION, begun, read_about, writing
-from pipeline.models.tactics.adapters import ADAPTER, BASE, adapters_of
 from store.events.models import ModelKind
 from store.files import sync, sync_tree
 from store.promotion import task_name

@@ -322,6 +322,12 @@ class TrainingJob(Measuring[C]):
             reports = StepReports(self.reporter, f"training on {task.name}")
             return self.learn(task, reports if is_first() else lambda _done, _total: None)
         self.reporter.progress(0, 1, f"taking {folder}")
+        parent = self.order.parent
+        if parent is not None and self.chain.has_adapters(parent):
+            raise ConfigError(
+                f"the checkpoint in use, {parent}, has an adapter for each repository (lora_by_repository), and "
+                f"{folder} is one model for all. Set lora_by_repository = false, and begin another chain of checkpoints"
+            )
         try:
             facts = self.facts_of(folder)
         except (CheckpointError, ModelError) as error:

@@ -31,6 +31,7 @@ from pipeline.lean.client.messages import Goal
 from pipeline.lean.goal_text import as_lean_prints, split_goals
 from pipeline.lean.source.splice import Replacement
 from pipeline.loop_thread import LoopThread
+from pipeline.models.adapters import ADAPTER
 from pipeline.models.config import Device
 from pipeline.models.errors import CorpusError, ModelError
 from pipeline.models.loading import load_generator, load_retriever
@@ -38,7 +39,6 @@ from pipeline.models.model_files import begun
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.finder import PremiseFinder
 from pipeline.models.retriever.places import Place
-from pipeline.models.tactics.adapters import ADAPTER
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.models.tactics.service import GenerationService
 from pipeline.prove.authors import TACTIC_TOKENS, EndpointModel, HFAuthor

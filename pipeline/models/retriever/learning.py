@@ -74,7 +74,7 @@ def _planned(
     data = data_module(
         task.dataset,
         config,
-        tokens_of=chain.start(config, parent),
+        tokens_of=chain.start(config, parent, task.name),
         learned=None if before is None else before.dataset,
     )
     wanted = "replay" in config.ways and config.replay_share > 0

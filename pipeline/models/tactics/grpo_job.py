@@ -20,7 +20,6 @@ from pipeline.models.chain import Checkpoint
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToLearnError
-from pipeline.models.tactics.adapters import started
 from pipeline.models.tactics.goals import SourcePlaces
 from pipeline.models.tactics.grpo import LEAN, GRPOTrainer
 from pipeline.models.tactics.job import TacticsJob, adapter_of, made_by, shared_settings
@@ -58,7 +57,6 @@ class GrpoJob(TacticsJob):
         parts = [rows.digest, premises.name, order.lean.kind, json.dumps(about, sort_keys=True)]
         data = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
         step = self.chain.step(task, config, parent=order.parent, data=data)
-        step = started(step, self.chain, by_repository=config.lora_by_repository)
 
         def begin(folder: Path, report_to: str) -> GRPOTrainer:
             return GRPOTrainer(

@@ -31,17 +31,17 @@ from peft import LoraConfig, PeftModel
 from torch import Tensor
 
 from pipeline.jobs.protocol import JobSpec, Reporter
+from pipeline.models.adapters import base_of, model_for, name_base
 from pipeline.models.batching import by_length, padded
 from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
-from pipeline.models.errors import ConfigError, NothingToLearnError
+from pipeline.models.errors import NothingToLearnError
 from pipeline.models.libraries import device_of, inference_dtype
 from pipeline.models.measures import Evaluation, by_theorem, summarise
-from pipeline.models.model_files import ADAPTERS, versions
+from pipeline.models.model_files import versions
 from pipeline.models.ranks import world
 from pipeline.models.running import Saves
-from pipeline.models.tactics.adapters import base_of, model_for, name_base, started, written
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.lesson import lesson
 from pipeline.models.tactics.models import TacticModel, load_model, read_model
@@ -211,7 +211,6 @@ def learn(
         else given.digest
     )
     step = chain.step(task, config, parent=parent, data=data)
-    step = started(step, chain, by_repository=config.lora_by_repository)
 
     def begin(folder: Path, report_to: str) -> SFTTrainer:
         return SFTTrainer(
@@ -264,7 +263,7 @@ def made_by(
 
     Args:
         begin: makes the trainer, of a folder in which nothing is written and transformers' name of a tracker.
-        step: as `adapters.started` returned it.
+        step: of the chain.
         chain: of tactic models.
         config: how.
         rows: returns what is learned, as the model is shown it.
@@ -284,17 +283,15 @@ def made_by(
         shown = rows()
         fitted = trainer.fit(shown, saves)
         warnings = warn(fitted)
-        write, adapters = written(step, chain, trainer.write, by_repository=config.lora_by_repository)
         said = {
             **about,
             "fitted": {**asdict(fitted), "measures": dict(fitted.measures)},
             "premises": {"of": premises.name, "rows": sum(bool(row.premises) for row in shown.rows)},
             **trainer.about(),
-            **adapters,
         }
         seconds = time.monotonic() - began
         facts = TrainingFacts(fitted.steps, trainer.device.type, seconds, versions(LIBRARIES), warnings, said)
-        return chain.put(step, write, facts)
+        return chain.put(step, trainer.write, facts)
 
     return chain.once(step, make)
 
@@ -374,12 +371,6 @@ class TacticsJob(TrainingJob[TacticsConfig]):
         )
 
     def facts_of(self, folder: Path) -> dict[str, Any]:
-        parent = self.order.parent
-        if parent is not None and (self.chain.path(parent) / ADAPTERS).is_dir():
-            raise ConfigError(
-                f"the checkpoint in use, {parent}, has an adapter for each repository (lora_by_repository), and "
-                f"{folder} is one model for all. Set lora_by_repository = false, and begin another chain of checkpoints"
-            )
         read_model(folder)
         return {}
 

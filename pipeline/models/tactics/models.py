@@ -20,9 +20,9 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from pipeline.models.adapters import base_of, model_for
 from pipeline.models.errors import ModelError
 from pipeline.models.libraries import UNLOADABLE, load_tokenizer, load_weights, quiet_libraries
-from pipeline.models.tactics.adapters import base_of, model_for
 from pipeline.models.tactics.prompt import Prompts
 from pipeline.models.trainer_folder import settle
 from store.text import first_line

@@ -54,6 +54,7 @@ from transformers.trainer_pt_utils import get_length_grouped_indices
 from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer as TRLTrainer
 
+from pipeline.models.adapters import name_base
 from pipeline.models.config import Config, Device, Number, Positive, PositiveNumber
 from pipeline.models.errors import ConfigError, NothingToLearnError
 from pipeline.models.libraries import (
@@ -67,7 +68,6 @@ from pipeline.models.memory import hold_that_it_fits
 from pipeline.models.model_files import read_about, start_of, versions
 from pipeline.models.ranks import is_first, of_first
 from pipeline.models.running import CHECKPOINTING, LibraryTrainer, OnStep, Saves, mean_loss, wait
-from pipeline.models.tactics.adapters import name_base
 from pipeline.models.tactics.models import MAX_SEQ_LEN, TacticModel, load_model, read_model
 from pipeline.models.tactics.prompt import Prompts
 from pipeline.models.tactics.rows import Rows, read_rows

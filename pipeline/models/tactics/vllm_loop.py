@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from pipeline.models.tactics.adapters import ADAPTER
+from pipeline.models.adapters import ADAPTER
 from pipeline.models.tactics.models import UnloadedModel
 from pipeline.models.tactics.requests import Batch, Completion, Decoding
 from store.text import first_line

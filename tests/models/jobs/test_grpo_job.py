@@ -12,9 +12,9 @@ import pytest
 
 from pipeline.jobs.specs import TrainGrpoSpec
 from pipeline.lean.pool import PoolLimits
+from pipeline.models.adapters import adapters_of
 from pipeline.models.chain import Chain
 from pipeline.models.model_files import file_digest
-from pipeline.models.tactics.adapters import adapters_of
 from store.events.models import ModelKind
 from tests.models.jobs.conftest import Bench, check_resumed
 from tests.support.job_processes import JobProcesses, Kill, Outcome

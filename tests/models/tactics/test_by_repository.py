@@ -13,6 +13,7 @@ import pytest
 
 from pipeline.jobs.protocol import JobSpec
 from pipeline.jobs.specs import TrainTacticsSpec
+from pipeline.models.adapters import adapters_of, model_for
 from pipeline.models.chain import Chain, Checkpoint
 from pipeline.models.config import TacticsConfig
 from pipeline.models.curve import CURVE
@@ -21,7 +22,6 @@ from pipeline.models.errors import ConfigError, ModelError
 from pipeline.models.loading import load_generator
 from pipeline.models.model_files import file_digest, files_in
 from pipeline.models.tactics.accepted import AcceptedProof, AcceptedProofs, AcceptedStep, write_accepted
-from pipeline.models.tactics.adapters import adapters_of, model_for
 from pipeline.models.tactics.job import TacticsJob, learn
 from pipeline.models.tactics.lesson import lesson
 from pipeline.models.tactics.models import load_model

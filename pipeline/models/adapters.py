@@ -19,18 +19,16 @@ disk: no bit of them changes. A repository without one is served by the base. Im
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
-from pipeline.models.chain import Chain, Step
 from pipeline.models.curve import CURVE
-from pipeline.models.errors import ConfigError, ModelError
+from pipeline.models.errors import ModelError
 from pipeline.models.model_files import ADAPTERS, file_digest, read_about
-from store.domain.identity import short_hash
 
 ADAPTER = "adapter_config.json"
 BASE = "base.json"
@@ -136,47 +134,18 @@ def model_for(model: str | Path, repository: str | None) -> str:
     return base_of(next(iter(adapters.values()))) if own is None else str(own)
 
 
-def started(step: Step, chain: Chain, *, by_repository: bool) -> Step:
-    """Return a step with the model that it is trained from: with LoRA by repository the repository's own adapter, else
-    the base.
-
-    Raises:
-        ConfigError: the parent is of the other kind, or a chain of adapters would begin with an adapter.
-        LearningError: the parent cannot be read.
-    """
-    if step.parent is None:
-        if by_repository and base_of(step.start) != step.start:
-            raise ConfigError(
-                f"model_name is {step.start}, an adapter: with lora_by_repository a chain begins with a whole model. "
-                "Name the adapter's base, or merge the adapter into it"
-            )
-        return step
-    parent = chain.path(step.parent)
-    if bool(adapters_of(parent)) != by_repository:
-        held = "one model for all repositories" if by_repository else "an adapter for each repository"
-        raise ConfigError(
-            f"lora_by_repository is {str(by_repository).lower()}, and the checkpoint {step.parent} holds {held}. Set "
-            f"it to {str(not by_repository).lower()}, or begin another chain of checkpoints"
-        )
-    return replace(step, start=model_for(parent, step.task.name))
-
-
-def written(
-    step: Step, chain: Chain, write: Callable[[Path], object], *, by_repository: bool
+def beside_others(
+    repository: str, others: Mapping[str, Path], write: Callable[[Path], object]
 ) -> tuple[Callable[[Path], object], dict[str, object]]:
-    """Return what writes a step's checkpoint into an empty folder, and what its description has of the adapters.
+    """Return what writes a checkpoint with a repository's adapter and those of the others into an empty folder, and
+    what its description has of them.
 
     Args:
-        step: as `started` returned it.
-        chain: of the step.
-        write: writes the trained model into a folder, made if need be.
-        by_repository: whether the checkpoint holds an adapter for each repository.
+        repository: its key.
+        others: the adapters' folders by repository, as `adapters_of` returns them.
+        write: writes the repository's adapter, with its training's curve, into a folder that it makes.
     """
-    if not by_repository:
-        return write, {}
-    others = {} if step.parent is None else dict(adapters_of(chain.path(step.parent)))
-    others.pop(step.task.name, None)
-    name = short_hash("adapter", step.task.name)
+    name = hashlib.sha256(repository.encode()).hexdigest()[:16]
 
     def write_all(folder: Path) -> None:
         own = folder / ADAPTERS / name
@@ -186,8 +155,8 @@ def written(
         for other in others.values():
             shutil.copytree(other, folder / ADAPTERS / other.name, copy_function=_named_again)
 
-    names = {repository: folder.name for repository, folder in others.items()}
-    return write_all, {"adapters": names | {step.task.name: name}}
+    names = {other: folder.name for other, folder in others.items()}
+    return write_all, {"adapters": names | {repository: name}}
 
 
 def _named_again(source: str, target: str) -> None:

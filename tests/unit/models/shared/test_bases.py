@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.models.adapters import ADAPTER, BASE, base_of, name_base
 from pipeline.models.errors import ModelError
-from pipeline.models.tactics.adapters import ADAPTER, BASE, base_of, name_base
 
 
 def model(folder: Path, config: str = "{}") -> Path:
