@@ -255,15 +255,15 @@ class Program(Section):
     network: Annotated[
         tuple[Annotated[Text, AfterValidator(check_host)], ...], BeforeValidator(table_list)
     ] = Field((), examples=[["api.example.org"]])
-    """Hosts that it may reach, at ports 443 and 80. A proxy passes them; `[]`: none. Set it to the host of its
+    """Hosts in its reach, at ports 443 and 80. A proxy passes them; `[]`: none. Set it to the host of its
     model"""
     readable: Annotated[tuple[Text, ...], AfterValidator(_paths), BeforeValidator(table_list)] = Field(
         (), examples=[["/opt/agent"]]
     )
-    """Folders and files that it may read beside `/usr`, Lean and its checkout. Set it where the program is installed
+    """Readable folders and files beside `/usr`, Lean and its checkout. Set it where the program is installed
     in parts"""
     repairs: Integer = Field(1, ge=0, le=100)
-    """Runs after the first for one sorry, each with Lean's messages. 0 for a program that tries the same each time"""
+    """Runs after the first for one sorry, each with Lean's messages: 0 for a program without a use for them"""
     credential: Name = Field("", examples=["agent-key"])
     """Name of its key, as a systemd credential or, in capitals, as a variable. Set it with `variable`"""
     variable: Annotated[Text, AfterValidator(_variable)] = Field("", examples=["OPENAI_API_KEY"])
@@ -323,9 +323,9 @@ class Prove(Section):
     """Search time a day (UTC) above rung 0, over all jobs. A job begins only if the time that it may take at most is
     left. `""`: no limit. `everlean status` shows the time spent. Set it where the machine is not for everlean alone"""
     memory_bytes: Annotated[int, Size("256M")] = 2**34
-    """Memory of each process of a job that runs a model. Raise it for larger models"""
+    """Memory of each process of a job with a model. Raise it for larger models"""
     opt_out_authors: People = Field((), examples=[["ada@example.org"]])
-    """Authors, by name or e-mail address in git, for whose lines no proof is proposed. Add who asks for it"""
+    """Authors (name or e-mail in git) for whose lines no proof is proposed. Add who asks for it"""
     generator: Generator = Field(default_factory=Generator)
     whole: Whole = Field(default_factory=Whole)
     external: External = Field(default_factory=External)
@@ -525,10 +525,10 @@ class Train(Section):
     theorems with a tactic that uses a premise count; for the other models, theorems with a tactic. Lower it to learn
     small repositories"""
     new_proofs: Integer = Field(50, ge=1)
-    """New verified proofs of our own that start a training of the tactic model. They are new to the checkpoint in use.
-    Lower it where proofs are rare"""
+    """New verified proofs of everlean's that start a training of the tactic model. They are new to the checkpoint in
+    use. Lower it where proofs are rare"""
     keep: Integer = Field(3, ge=2)
-    """Last checkpoints in use that stay on disk, the present one among them. The best of each task stays too, and what
+    """Number of checkpoints, in use now or before, whose files stay. The best of each task stays too, and what
     is not decided or was refused for the present one. The others' files are removed, with an event. Lower it where
     checkpoints fill the disk"""
     tolerance_points: Annotated[float, Strict()] = Field(
@@ -537,7 +537,7 @@ class Train(Section):
         le=RULES["retriever"].widest,
         allow_inf_nan=False,
     )
-    """Allowed fall of recall@10 on any earlier task, in percentage points, over the same frozen test set. Tasks are
+    """Allowed fall of recall@10 on an earlier task's frozen test set, in percentage points. Tasks are
     those on which the checkpoint in use was measured. A checkpoint that loses more, and not by chance, is refused, and
     so is one without these measurements ([the rule](design/how-it-works.md#what-may-be-promoted)). The first
     checkpoint of a model is promoted whatever its figures, but a retriever finds no premises before it finds more than

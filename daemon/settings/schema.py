@@ -223,7 +223,7 @@ class Notify(Section):
     """[notify]: what the channels send, and how often at most."""
 
     digest_s: Annotated[float, Duration("0s", "90d")] = 7 * 86400.0
-    """Interval of the digest, the report's first screen as text, for each channel whatever its `kinds`. The first one
+    """Interval of the digest, the report's first screen as text, for every channel. The first one
     comes that long after the channel was switched on. `"1d"` where people read it each morning, `"0s"` (none) where
     they look at the page"""
     webhook: Webhook = Field(default_factory=Webhook)
@@ -320,7 +320,7 @@ class Daemon(Section):
     """[daemon]: folders, logs, stopping."""
 
     state_dir: Text = Field("", examples=["/var/lib/everlean"])
-    """Folder of the log, the database, patches and jobs, on a local file system. `""`: `$STATE_DIRECTORY` (set by
+    """Folder of log, database, patches and jobs, on a local file system. `""`: `$STATE_DIRECTORY` (set by
     systemd), else `/var/lib/everlean` for `/etc/everlean/config.toml`, else `$XDG_STATE_HOME/everlean`
     (`~/.local/state/everlean`). Set it where another disk is to hold the state"""
     cache_dir: Text = Field("", examples=["/var/cache/everlean"])
@@ -334,7 +334,7 @@ class Daemon(Section):
     """`debug`, `info`, `warning` or `error`. `debug` also logs polls that found nothing; `warning` logs only what
     failed. `debug` where a poll or a job does what nobody expects"""
     log_format: Literal["auto", "json", "console"] = "auto"
-    """`console` (sentences), `json` (fields), or `auto`: console on a terminal, else JSON. `console` in a container
+    """`console` (sentences), `json` (fields), or `auto`: sentences on a terminal, else fields. `console` in a container
     whose log people read"""
     shutdown_timeout_s: Annotated[float, Duration("1s", "1h")] = 20.0
     """Time for running jobs to end when the daemon stops. Raise it where a training is often stopped and cannot save
@@ -345,7 +345,7 @@ class Daemon(Section):
     """Author of patches and of `everlean proofs apply`'s commits, in git's form. A pull request's commit is GitHub's,
     by the account of the token. Set it to who answers for the patches"""
     control_group: Annotated[Text, AfterValidator(_existing_group)] = Field("", examples=["root"])
-    """Group that may act through the control socket (`poll`, `jobs retry`, `models promote` …). `""`: only the
+    """Group with the right to act through the control socket (`poll`, `jobs retry`, `models promote` …). `""`: only the
     daemon's own user and root may act; members of the daemon's group may still read. The daemon's user must be a
     member of this group, since the socket is handed to it. With the shipped unit write `"everlean"`: the service sees
     no other group. Set it where others than root are to act"""
@@ -386,7 +386,7 @@ class GitHub(Section):
     """API of GitHub Enterprise, such as `https://github.example.org/api/v3`. `""` is `https://api.github.com`. Set it
     for GitHub Enterprise"""
     local_repositories: Flag = False
-    """`true`: ask an API on this machine's loopback address, with the token, about repositories that are paths.
+    """`true`: ask an API on this machine about repositories given by path, with the token.
     Without it, a path is read by git, and no forge hears of it while there is a token. Set it where a server on this
     machine speaks for local repositories"""
     token_file: Annotated[Text, AfterValidator(key_file)] = Field("", examples=["/etc/everlean/github-token"])
@@ -429,16 +429,16 @@ class Lean(Section):
     """[lean]: what runs Lean."""
 
     backend: Literal["auto", "none"] = "auto"
-    """`auto`: the branch's Lean version, run by a REPL or by elan's toolchain with its language server. A branch
+    """`auto`: the branch's Lean version, in a REPL or a language server. A branch
     without either is only scanned. `none`: scanning only. `none` where Lean must not run on this machine"""
     repl: Annotated[Text, AfterValidator(_program)] = Field("", examples=["/opt/pantograph/repl"])
     """Path of `pantograph-repl`, or its name on `PATH`. `""`: the search order of docs/configuration.md. Set it to use
     a REPL that the search below does not find"""
     install: Literal["manual", "auto"] = Field("manual", examples=["auto"])
-    """`auto`: the daemon installs elan and each released Lean version of a watched branch, about 2.8 GB each.
+    """`auto`: the daemon installs elan and watched branches' Lean releases, about 2.8 GB each.
     `manual`: you do, with `everlean setup`. `auto` on an unattended machine"""
     sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
-    """`bubblewrap`: the sandbox of lake and Lean, which do not run without it. `none` runs code of the watched
+    """`bubblewrap`: the sandbox of lake and Lean; without it they do not run. `none` runs code of the watched
     repositories unconfined, and `everlean status` reports it. `none` in a container that is itself the sandbox, for
     repositories that you trust"""
     as_root: Flag = False
@@ -450,7 +450,7 @@ class Lean(Section):
     `auto`: the kernels that the toolchain brings, which are six from Lean 4.35 on; else `nanoda_bin` on `PATH`; `off`:
     none. Set it to have another checker judge each proof too, `off` where it takes too long"""
     repls: Integer = Field(2, ge=1, le=256)
-    """Lean processes at the same time in a search, a trace or the server for editors. Raise it with the cores and the
+    """Lean processes at once in a search, a trace or the server for editors. Raise it with the cores and the
     memory"""
     repl_memory_bytes: Annotated[int, Size("256M")] = 2**33
     """Private memory of each Lean process. A process that reaches the limit ends, and a new one takes over its work;
@@ -461,7 +461,7 @@ class Lean(Section):
     """Time for a Lean process to load its imports. Mathlib from a slow disk takes minutes the first time. Raise it for
     a slower one"""
     repl_calls: Integer = Field(20_000, ge=1)
-    """Requests after which a Lean process is replaced, since it never frees memory. Lower it where Lean takes its
+    """Requests to a Lean process before its replacement, since it frees no memory. Lower it where Lean takes its
     memory before that"""
 
 
@@ -481,7 +481,7 @@ class Build(Section):
     """Disk limit of fetching packages, and of building the project. Raise it where a build ends with this limit as its
     reason"""
     hosts: Hosts = Field(DEFAULT_HOSTS, examples=[["github.com", "*.githubusercontent.com"]])
-    """Hosts that may be reached to fetch packages, on ports 443 and 80. Building has no network. `"*.example.org"`
+    """Hosts of packages, reached on ports 443 and 80. Building has no network. `"*.example.org"`
     matches every name below `example.org`; `[]`: none. Add a dependency's host that is refused"""
 
 
@@ -494,7 +494,7 @@ class Scan(Section):
     """Sorries followed on one branch at the same time. Raise it for a branch with more, where `everlean status` says
     `too_large`"""
     history: Flag = True
-    """`true`: read the authors of sorries, and five years of weekly counts, from git in the background. Earlier
+    """`true`: read sorries' authors and five years of weekly counts from git. Earlier
     versions of files are fetched for that, up to 20,000 at a time. `false`: no new answers; earlier ones stay. Turn it
     off where a forge must not be asked for more than the tips"""
 
@@ -542,10 +542,9 @@ class Log(Section):
     """[log]: the copy of the event log that the daemon keeps elsewhere, as segments."""
 
     ship: Annotated[Text, AfterValidator(_ship)] = Field("", examples=["s3://bucket/folder"])
-    """Folder or URL that gets each new event: `s3://bucket/folder`, `sftp://host/folder`, or another that fsspec
-    knows. Its package has to be installed; `""`: none. It belongs to one log. Credentials come from the environment
-    (`AWS_ACCESS_KEY_ID` …) or from fsspec's configuration, never from this file. Set it to have a backup, or a
-    standby"""
+    """Folder or fsspec's URL for each new event: `s3://bucket/folder`, `sftp://host/folder`. Its package has to be
+    installed; `""`: none. It belongs to one log. Credentials come from the environment (`AWS_ACCESS_KEY_ID` …) or from
+    fsspec's configuration, never from this file. Set it to have a backup, or a standby"""
     every_s: Annotated[float, Duration("100ms", "1d")] = 10.0
     """Interval of shipping, with at most one file each time. If the machine is lost, the events of about so long are.
     Lengthen it where each write to the store costs money, shorten it to lose less"""
@@ -561,7 +560,7 @@ class Certificates(Section):
     signing_key: Annotated[Text, AfterValidator(_path_beside)] = Field(
         "", examples=["/etc/everlean/certificate-key"]
     )
-    """OpenSSH private key that signs certificates: ed25519, no passphrase (`ssh-keygen -t ed25519 -N ''`). The
+    """OpenSSH private key for certificates: ed25519, no passphrase (`ssh-keygen -t ed25519 -N ''`). The
     user that writes certificates needs to read it. `""`: certificates are not signed. Set it to show others who made
     a certificate"""
     advisories: Annotated[Text, AfterValidator(_path_beside)] = Field(
@@ -584,7 +583,7 @@ class Jobs(Section):
     timeout_s: Annotated[float, Duration("1s", "7d")] = 1800.0
     """Time limit of each job, except builds and trainings. Raise it with the search times of `[prove]`"""
     max_attempts: Integer = Field(3, ge=1, le=100)
-    """Attempts of a job that fails for a transient reason. Raise it where the machine or its network fails often"""
+    """Attempts of a job after transient failures. Raise it where the machine or its network fails often"""
     retry_base_s: Annotated[float, Duration("100ms", "1d")] = 30.0
     """Wait before the second attempt, doubled for each further one. Lengthen it where what fails takes hours to
     recover"""
@@ -630,14 +629,14 @@ class Engine(Section):
     daemon's folders under the same paths. `{gpus}` is how many it has, `{memory}` the job's limit in MiB, `{job}` and
     `{kind}` name it. `[]`: none. Set it where other machines are there to run jobs"""
     gpus: Integer = Field(0, ge=0, le=10_000, examples=[4])
-    """With `launch`: GPUs that jobs may hold there at once. Set it where the launcher can get one"""
+    """With `launch`: most GPUs of all jobs there at once. Set it where the launcher can get one"""
     address: Text = Field("", examples=["10.0.0.5:6379"])
     """With `ray`: address of the cluster's head, `host:port`. Set it to what `ray start --head` printed"""
     token_file: Text = Field("", examples=["/etc/everlean/ray-token"])
     """With `ray`: file with the cluster's token. `""`: Ray's own place (`~/.ray/auth_token`). Set it where the
     service's home has none"""
     lease_s: Annotated[float, Duration("5s", "1h")] = 40.0
-    """Time without contact after which a job elsewhere ends itself. Raise it where the shared file system is slow to
+    """Time without contact before a job elsewhere ends itself. Raise it where the shared file system is slow to
     show what was written"""
 
     @model_validator(mode="after")
@@ -684,11 +683,11 @@ class RepoEntry(Section):
     pull_requests: Flag = Field(False, examples=[True])
     """`true`: the owners agree to pull requests by `everlean proofs pr`. Turn it on when they said so"""
     try_bumps: Literal["never", "weekly"] = Field("never", examples=["weekly"])
-    """`weekly`: try the newest installed Lean on the default branch once a week ([bumps](bump.md)). It is tried where
+    """`weekly`: try the newest installed Lean once a week ([bumps](bump.md)). It is tried where
     it is another one, or where the branch has moved since the last trial. Turn it on where a project is to follow
     Lean's releases"""
     priority: Integer = Field(0, ge=-100, le=100)
-    """Jobs of repositories with higher priority go first among jobs of a kind. Raise it for the repository that must
+    """Among jobs of a kind, a higher priority goes first. Raise it for the repository that must
     not wait"""
 
 

@@ -50,12 +50,19 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 
 def verbs_part() -> str:
-    """Return the verbs by purpose, each with its help; `--help` has the options."""
-    helps = {name: " ".join(str(command.help).split()) for name, command in commands()}
+    """Return the verbs by purpose, each with its help and the names of its own verbs; `--help` has the rest."""
+    top: Any = typer.main.get_command(build())
     lines = []
     for purpose, verbs in GROUPS.items():
-        names = [name for verb in verbs for name in helps if name.split()[0] == verb]
-        lines += [f"**{purpose}**", "", *(f"- `{name}`: {helps[name]}" for name in names), ""]
+        lines += [f"**{purpose}**", ""]
+        for verb in verbs:
+            command = top.commands[verb]
+            below = [
+                f"`{name}`" for name, inner in getattr(command, "commands", {}).items() if not inner.hidden
+            ]
+            own = f" ({', '.join(below)})" if below else ""
+            lines.append(f"- `{verb}`{own}: {' '.join(str(command.help).split())}")
+        lines.append("")
     return "\n".join(lines)
 
 
