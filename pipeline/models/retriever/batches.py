@@ -19,8 +19,9 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -200,7 +201,8 @@ class Batch:
     `label` is 1 where a column's premise is a positive of the row's step ("mse") or whole proof ("contrastive"):
     float32, shape (B, D). `ignore` marks columns that do not count for a row: bool, shape (B, D). Ids and masks are
     int64, shape (B, length) and (C, length). `premises` are the own documents' indices in the corpus, `pairs` the rows'
-    numbers. The lengths of the texts are known without a look at the device.
+    numbers. The lengths of the texts are known without a look at the device. `replayed` are rows of an earlier task,
+    learned in the same step.
     """
 
     context_ids: Tensor
@@ -214,6 +216,7 @@ class Batch:
     scale: float = 1.0
     context_lengths: tuple[int, ...] = ()
     premise_lengths: tuple[int, ...] = ()
+    replayed: Batch | None = None
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -226,11 +229,11 @@ class Batch:
         """Return the batch in page-locked memory. PyTorch's loader calls it."""
         return self._each(lambda tensor: tensor.pin_memory())
 
-    def _each(self, change: Any) -> Batch:
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        return replace(
-            self, **{name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
-        )
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+        values: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
+        values = {name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
+        again = None if self.replayed is None else self.replayed._each(change)
+        return replace(self, **values, replayed=again)
 
 
 class Batches:
@@ -399,18 +402,26 @@ def _generator(seed: int, stream: int, number: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=[seed, stream], counter=[0, 0, 0, number]))
 
 
-class _Numbers(IterableDataset[int]):
-    """The numbers of steps, which the processes of a loader take in turns.
+Replay = Callable[[int, int, int], Batch]
+"""Returns the part of process `rank` of `world` of what is learned again in a step: of (rank, world, step)."""
+
+
+class _Steps(IterableDataset[Batch]):
+    """The batches of steps, which the processes of a loader make in turns.
 
     Without a length: Lightning would take what is left of an interrupted epoch for all of it.
     """
 
-    def __init__(self, numbers: range) -> None:
+    def __init__(
+        self, numbers: range, at: Callable[[int], Batch], replay: Callable[[int], Batch] | None
+    ) -> None:
         self._numbers = numbers
+        self._at, self._replay = at, replay
 
-    def __iter__(self) -> Iterator[int]:
+    def __iter__(self) -> Iterator[Batch]:
         worker = get_worker_info()
-        return iter(self._numbers if worker is None else self._numbers[worker.id :: worker.num_workers])
+        for step in self._numbers if worker is None else self._numbers[worker.id :: worker.num_workers]:
+            yield replace(self._at(step), replayed=self._replay and self._replay(step))
 
 
 class RetrievalDataModule(pl.LightningDataModule):
@@ -462,6 +473,8 @@ class RetrievalDataModule(pl.LightningDataModule):
         self.accumulate = 1
         """Steps that the trainer takes between two changes of the weights."""
         self.hard: npt.NDArray[np.int32] | None = None
+        self.replay: Replay | None = None
+        """May be set: its rows are part of the training's batches."""
         self._read: dict[str, tuple[Example, ...]] = {}
         self._learned = learned
         self._only_new = False
@@ -544,10 +557,10 @@ class RetrievalDataModule(pl.LightningDataModule):
         batches = self.batches(rank=rank, world=world)
         # To the end of the epoch: a trainer without a limit would else never reach one.
         end = (done // batches.steps_per_epoch + 1) * batches.steps_per_epoch
+        replay = None if self.replay is None else partial(self.replay, rank, world)
         return DataLoader(
-            _Numbers(range(done, end)),  # type: ignore[arg-type]  # which become batches
+            _Steps(range(done, end), batches.at, replay),
             batch_size=None,
-            collate_fn=batches.at,  # type: ignore[arg-type]  # of one number, without a batch size
             num_workers=self.num_workers,
             pin_memory=trainer is not None and trainer.strategy.root_device.type == "cuda",
         )

@@ -21,6 +21,7 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.errors import EmptySplitError
 from pipeline.models.replay import Replay, chosen
 from pipeline.models.retriever.batches import (
+    Batch,
     Batches,
     Example,
     NegativeSampler,
@@ -101,6 +102,12 @@ class ReplayRows(Replay[ReplayPair]):
                 self.tasks.items(), self.steps(), hard, strict=True
             )
         }
+
+    def draw(self, batches: Mapping[str, Batches], count: int, rank: int, world: int, step: int) -> Batch:
+        """Return a process's part of so many pairs of the task whose turn a step is, or of all it has, none twice."""
+        own, rng = batches[self.turn(step)], self.draws(step)
+        numbers = rng.choice(len(own.pairs), min(count, len(own.pairs)), replace=False)
+        return own.of(numbers, rng, rank=rank, world=world)
 
 
 def _chosen(task: TaskData, most: int, config: RetrieverConfig) -> tuple[Sequence[ReplayPair], Corpus]:

@@ -190,10 +190,8 @@ class PremiseRetriever(pl.LightningModule):
         entropy = np.random.SeedSequence([self.config.seed, _DROPOUT, step, self.global_rank])
         torch.manual_seed(int(entropy.generate_state(1)[0]))
         loss = self._mean_loss(batch)
-        again = self.protection.replayed(step, self.global_rank, self.trainer.world_size)
-        if again is not None:
-            replayed = self._mean_loss(again.to(self.device))
-            loss = torch.lerp(loss, replayed, self.config.replay_share)
+        if batch.replayed is not None:
+            loss = torch.lerp(loss, self._mean_loss(batch.replayed), self.config.replay_share)
         # A progress bar reads the loss in each step, for which the GPU stops.
         shown = self.trainer.progress_bar_callback is not None
         # The mean over the processes, which is that of the whole step.

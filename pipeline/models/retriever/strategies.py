@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.models.retriever.batches import Batch, Batches
+from pipeline.models.retriever.batches import Batches, Replay
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, Tokens, embed
 from pipeline.models.retriever.ewc import ElasticWeights, Part, estimated
@@ -42,6 +43,7 @@ class Protection:
 
     Attributes:
         elastic: holds the weights, after `begin`.
+        replay: draws what is learned again in a step, after `begin`; None: nothing is.
         warnings: what is not protected, for a reader.
     """
 
@@ -53,8 +55,8 @@ class Protection:
         self._config = config
         self.elastic = ElasticWeights({}, {}, share=0.0)
         self.warnings: tuple[str, ...] = ()
+        self.replay: Replay | None = None
         self._rows = rows or None
-        self._replays = "replay" in config.ways and config.replay_share > 0
         self._batches: Mapping[str, Batches] = {}
         self._start: dict[str, Tensor] = {}
 
@@ -84,22 +86,16 @@ class Protection:
             self._start = {name: value.cpu().clone() for name, value in parameters_of(encoder).items()}
         if self._rows:
             self._batches = self._rows.batches(tokens, self._config)
+            if "replay" in self._config.ways and self._config.replay_share > 0:
+                # As many as make the share of the step's pairs, where batches are small at least one.
+                count = max(1, round(self._config.batch_size * self._config.replay_share))
+                self.replay = partial(self._rows.draw, self._batches, count)
         if "ewc" not in self._config.ways or self._config.lambda_value == 0:
             return
         parts = [Part(name, batches) for name, batches in self._batches.items()]
         parts.append(Part(_BASE, new(), sampled=True))
         fisher, self.warnings = estimated(encoder, parts, self._config, losses, on_group)
         self.elastic = ElasticWeights(fisher, parameters_of(encoder), share=self._config.lambda_value)
-
-    def replayed(self, step: int, rank: int = 0, world: int = 1) -> Batch | None:
-        """Return a process's part of the batch replayed in a step, with `replay_share` of its loss; None for none."""
-        if not self._replays or not self._batches or self._rows is None:
-            return None
-        config, batches = self._config, self._batches[self._rows.turn(step)]
-        # As many as make the share of the step's pairs, where batches are small at least one; none is drawn twice.
-        rows = max(1, round(config.batch_size * config.replay_share))
-        rng, known = self._rows.draws(step), len(batches.pairs)
-        return batches.of(rng.choice(known, min(rows, known), replace=False), rng, rank=rank, world=world)
 
     @torch.no_grad()
     def remembered(self, encoder: Encoder) -> float | None:

@@ -186,6 +186,7 @@ def train_task(
             model.losses,
             before_group,
         )
+    data.replay = model.protection.replay
     # transformers loads models in evaluation mode, and Lightning keeps the mode: without this, no dropout.
     model.cpu().train()
     with preemption.region(any_of), quiet_libraries():

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import get_worker_info
 
 from pipeline.models.errors import DatasetError
 from pipeline.models.retriever.batches import (
@@ -246,15 +247,29 @@ def test_texts_are_cut_where_their_kind_is_cut(dataset: Path) -> None:
         assert batch.premise_mask[column].sum() == len(document) == 6
 
 
-def test_loader_processes_give_the_steps_of_an_epoch_in_order(dataset: Path, tmp_path: Path) -> None:
+def replayed_at(made: Batches, rank: int, world: int, step: int) -> Batch:
+    assert get_worker_info() is not None, "the training's own process draws nothing"
+    assert (rank, world) == (0, 1)
+    return made.at(100 + step)
+
+
+def test_loader_processes_give_the_steps_of_an_epoch_in_order_with_what_each_replays(
+    dataset: Path, tmp_path: Path
+) -> None:
     model = make_tiny_retriever(tmp_path, d_model=16, layers=1)
     data = RetrievalDataModule(
         dataset / "random", dataset / "corpus.jsonl", 3, 1, model, 4, 4, 64, num_workers=2
     )
-    made = data.batches()
-    assert [batch.pairs for batch in data.train_dataloader()] == [
-        made.at(step).pairs for step in range(made.steps_per_epoch)
-    ]
+    made, other = data.batches(), batches(dataset, seed=8)
+    data.replay = partial(replayed_at, other)
+    drawn = list(data.train_dataloader())
+    assert [batch.pairs for batch in drawn] == [made.at(step).pairs for step in range(made.steps_per_epoch)]
+    for step, batch in enumerate(drawn):
+        assert batch.replayed is not None
+        assert torch.equal(batch.replayed.premise_ids, other.at(100 + step).premise_ids)
+    moved = drawn[0].to("meta").replayed
+    assert moved is not None
+    assert moved.label.device.type == "meta", "it goes where its batch goes"
 
 
 def test_a_dataset_without_a_pair_or_with_fewer_than_a_step_takes_is_refused(

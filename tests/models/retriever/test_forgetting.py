@@ -55,10 +55,9 @@ def learn(
     optimiser = torch.optim.AdamW(encoder.parameters(), lr=2e-3, fused=True)
     for step in range(steps):
         total = loss_of(encoder, batches.at(step), LOSSES)
-        if (earlier := strategy.replayed(step)) is not None:
-            total = (1 - config.replay_share) * total + config.replay_share * loss_of(
-                encoder, earlier, LOSSES
-            )
+        if strategy.replay is not None:
+            earlier = loss_of(encoder, strategy.replay(0, 1, step), LOSSES)
+            total = (1 - config.replay_share) * total + config.replay_share * earlier
         optimiser.zero_grad()
         total.backward()  # type: ignore[no-untyped-call]
         strategy.elastic.on_gradients(encoder)

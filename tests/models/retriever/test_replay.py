@@ -47,9 +47,8 @@ def drawn(
     strategy = Protection(config, rows)
     nobody: Any = None  # without EWC and averaging no one is asked
     strategy.begin(nobody, byte_ids, nobody, nobody)
-    made = strategy.replayed(step, rank, world)
-    assert made is not None
-    return made
+    assert strategy.replay is not None
+    return strategy.replay(rank, world, step)
 
 
 def texts(ids: torch.Tensor) -> list[str]:

@@ -131,14 +131,14 @@ AT_RANDOM = sorted(random.Random(5).sample(range(1, 12), 3))
         ),
         pytest.param(
             {
-                "against_forgetting": "none",
+                "against_forgetting": "replay",
                 "precision": "bf16-mixed",
                 "num_workers": 2,
                 "early_stopping_patience": 1,
                 "lr": 0.05,  # so bad that it is stopped
             },
             [4, 5],
-            id="bf16-mixed, two workers, stopped early",
+            id="replay by two workers, bf16-mixed, stopped early",
         ),
     ],
 )

@@ -84,7 +84,7 @@ def test_at_the_beginning_of_a_chain_no_other_way_than_ewc_changes_a_step(made: 
     encoder = made.encoder()
     strategy = begun(made, encoder, config(against_forgetting=setting))
     strategy.elastic.on_gradients(encoder, measured=True)
-    assert strategy.replayed(0) is None
+    assert strategy.replay is None
     assert strategy.elastic.measured == {}
     assert set(gradients(encoder).values()) == {None}
 
@@ -95,7 +95,7 @@ def test_at_the_beginning_of_a_chain_no_other_way_than_ewc_changes_a_step(made: 
 def test_ewc_holds_the_weights_that_a_task_starts_from(made: Made, rows: ReplayRows | None) -> None:
     encoder = made.encoder()
     strategy = begun(made, encoder, config(against_forgetting="ewc", lambda_value=0.5), rows)
-    assert strategy.replayed(0) is None, "the rows say what is held, and are not learned again"
+    assert strategy.replay is None, "the rows say what is held, and are not learned again"
     nudge(encoder)
     with_gradients_of(encoder, 1.0)
     before = norm(encoder, lambda _: 1.0)
@@ -251,23 +251,23 @@ def replaying(made: Made, setting: RetrieverConfig) -> Protection:
 
 def test_replay_brings_back_the_first_task_while_the_second_is_learned(made: Made) -> None:
     setting = config(against_forgetting="replay", replay_share=0.5, batch_size=8, num_negatives=3)
-    strategy = replaying(made, setting)
-    again, same = strategy.replayed(7), strategy.replayed(7)
-    assert again is not None
-    assert same is not None
+    replay = replaying(made, setting).replay
+    assert replay is not None
+    again, same = (replay(0, 1, 7) for _ in range(2))
     assert (len(again), again.label.shape[1]) == (4, 16)
     assert torch.equal(again.context_ids, same.context_ids)
 
 
 def test_a_replayed_document_is_cut_where_those_of_training_and_index_are(made: Made) -> None:
     setting = config(against_forgetting="replay", max_seq_len=6, data_max_seq_len=64)
-    again = replaying(made, setting).replayed(0)
-    assert again is not None
+    replay = replaying(made, setting).replay
+    assert replay is not None
+    again = replay(0, 1, 0)
     assert again.premise_ids.shape[1] == 6 == setting.document_length
 
 
 def test_a_share_of_nothing_replays_nothing(made: Made) -> None:
-    assert replaying(made, config(against_forgetting="replay", replay_share=0.0)).replayed(0) is None
+    assert replaying(made, config(against_forgetting="replay", replay_share=0.0)).replay is None
 
 
 def test_several_ways_do_what_each_does(made: Made) -> None:
@@ -275,7 +275,7 @@ def test_several_ways_do_what_each_does(made: Made) -> None:
     start = {name: value.clone() for name, value in parameters_of(encoder).items()}
     setting = config(against_forgetting="ewc+replay+average", average_weight=0.25)
     strategy = begun(made, encoder, setting, rows_of("A"))
-    assert strategy.replayed(0) is not None
+    assert strategy.replay is not None
     nudge(encoder, 1.0)
     with_gradients_of(encoder, 1.0)
     strategy.elastic.on_gradients(encoder)
