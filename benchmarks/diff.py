@@ -2,9 +2,9 @@
 
     python -m benchmarks.diff [--files 50] [--lines 400] [--commits 100] [NAME=FOLDER …]
 
-Of the pull request, the whole process is measured, five times: each file has every second theorem proved anew. Of a
-repository (a clone or bare), every commit is compared with its first parent, in one process; the table counts what is
-found, and `--show` prints it, to be read beside the commits' own diffs.
+For the pull request, the whole process is measured, five times: each file has every second theorem proved
+anew. For a repository (a clone or bare), every commit is compared with its first parent, in one process; the
+table counts the differences, and `--show` prints them, to be read beside the commits' own diffs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LINES = THEOREM.count("\n")
 
 
 def made_up(folder: Path, *, files: int, lines: int) -> None:
-    """Write a bare repository with two commits of so many files."""
+    """Write a bare repository with two commits of `files` files."""
     stream = []
     for number in (1, 2):
         stream.append(

@@ -1,16 +1,16 @@
-"""Measure how jobs that wait scale with slots, and what the control plane takes of the processor for each job.
+"""Measure how waiting jobs scale with slots, and the control plane's processor time for each job.
 
     python -m benchmarks.engines [--slots 1 2 4 8 16] [--waves 3] [--sorries 15] [--engines local launch ray]
         [--json FILE]
 
-A whole daemon watches real git repositories, whose sorries its own scans find. Then it proves in three times as many of
-them as there are slots, one job each: a process with a checkout, inputs and fifteen batches of events that sleeps for
-thirty seconds (`benchmarks.engines_job`) in place of an endpoint (2 s an answer) and a REPL (20 ms). The
-engines `local`, `launch` (a script that starts the command) and `ray` run the same, one after the other; Ray's cluster
-is a head and two nodes, all of them processes of this machine.
+A whole daemon watches real git repositories, and its own scans find their sorries. Then it proves in three
+times as many of them as there are slots, one job each: a process with a checkout, inputs and fifteen batches
+of events that sleeps for thirty seconds (`benchmarks.engines_job`) in place of an endpoint (2 s an answer)
+and a REPL (20 ms). The engines `local`, `launch` (a script that starts the command) and `ray` run the same,
+one after the other; Ray's cluster is a head and two nodes, all of them processes of this machine.
 
-Processor time is what the kernel counts, of the daemon's own process, of git and other children of it that are no jobs
-(launchers and what carries jobs among them), of the jobs, and of Ray's processes without the jobs.
+Processor time is the kernel's count, of the daemon's own process, of git and its other children without jobs
+(launchers and carriers among them), of the jobs, and of Ray's processes without the jobs.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ KINDS["prove"] = replace(KINDS["prove"], module="benchmarks.engines_job")
 """
 _PATIENCE_S = 600.0
 _REST_S = 2.0
-"""After so long without work everything has ended that belongs to it."""
+"""After this time without work everything belonging to it has ended."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much of everything: `slots` of each stage, jobs for each slot, sorries (of two seconds each) of a job."""
+    """The amounts: `slots` of each stage, jobs for each slot, sorries (of two seconds each) of a job."""
 
     slots: tuple[int, ...] = (1, 2, 4, 8, 16)
     waves: int = 3
@@ -89,14 +89,14 @@ class Used:
 
     @classmethod
     def now(cls, daemon: psutil.Process, cluster: Cluster | None) -> Used:
-        """Read them of the daemon and of the processes of a cluster."""
+        """Read the seconds of the daemon and of the processes of a cluster."""
         own = daemon.cpu_times()
         control, children = own.user + own.system, own.children_user + own.children_system
         return cls(control, children, 0.0 if cluster is None else cluster.processor_s())
 
 
 class Trial:
-    """A daemon on one engine, with enough proof jobs that wait for leave."""
+    """A daemon on one engine, with enough waiting proof jobs."""
 
     def __init__(
         self, engine: Engine, sizes: Sizes, folder: Path, lean: LeanOfTests, cluster: Cluster | None
@@ -117,7 +117,7 @@ class Trial:
 
     def run(self) -> list[Stage]:
         """Run the stages in their order."""
-        # Jobs are started as in production: starting them is part of what is measured.
+        # Jobs are started as in production: their start is a part of the measurement.
         with self.deployment.daemon(
             environment=self._lean.environment, prelude=_PRELUDE, forked_jobs=False
         ) as process:
@@ -132,7 +132,7 @@ class Trial:
         say(f"{self.engine}: {slots} slots")
         before = {event.seq for event in self._events("job_started")}
         for _ in range(slots * self.sizes.waves):
-            # Each has one job, so that a stage has so many and no more.
+            # Each has one job, so that a stage has exactly this number.
             remote = self.deployment.remote(f"r{len(self._watched):03}")
             remote.commit("first", {"Waits.lean": self._text})
             self._watched.append(remote.path)
@@ -173,7 +173,7 @@ class Trial:
         return stage
 
     def _events(self, kind: str, *, of: str = "prove") -> list[StoredEvent]:
-        """Return the events of a type that are about jobs of this kind."""
+        """Return the events of a type about jobs of this kind."""
         return [event for event in self.deployment.events(kind) if event.data["job"].startswith(f"{of}-")]
 
     def _write(self, slots: int) -> None:
@@ -228,7 +228,7 @@ def measure(sizes: Sizes, engines: Sequence[Engine]) -> list[Stage]:
 
 
 def shown(stages: Sequence[Stage]) -> str:
-    """Return a table of Markdown, one row a stage, and the ratios that the targets are about."""
+    """Return a table of Markdown, one row a stage, with the ratios of the targets."""
     lines = [
         "| engine | slots | jobs | jobs/min | to one | s a job | control plane, ms a job | git | job | Ray | load |",
         "|---|---|---|---|---|---|---|---|---|---|---|",

@@ -1,7 +1,7 @@
 """A prove job that waits in place of searching: `python -m benchmarks.engines_job --spec spec.json`.
 
-It sleeps wherever a search would wait for an answer. Each sorry takes two seconds: every other one as a single answer
-of an endpoint, the rest as a hundred answers of a REPL. Each is recorded as a search records it.
+It sleeps instead of waiting for answers. Each sorry takes two seconds: every other one as a single answer of
+an endpoint, the rest as a hundred answers of a REPL. Each is recorded as by a search.
 """
 
 from __future__ import annotations

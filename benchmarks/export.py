@@ -1,10 +1,10 @@
-"""How fast the gate reads an export, and in how much memory.
+"""Measure the gate's speed in reading an export, and its memory.
 
     python -m benchmarks.export [--megabytes 2000]
 
-The export is made up: terms of constants, applications and binders over one another and a theorem every hundred lines,
-about 50 bytes a line, as Lean's are. It is written to a temporary file and read as a closure is; beside it the same
-lines are only decoded as JSON. Memory is the process's, at most, less what it had before.
+The export is made up: terms of constants, applications and binders over one another and a theorem every
+hundred lines, about 50 bytes a line, as Lean's are. It is written to a temporary file and read as a closure
+is; beside it the same lines are only decoded as JSON. Memory is the process's peak, less its memory before.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BYTES_A_LINE = 50
 
 
 def lines_of(n_lines: int) -> Iterator[str]:
-    """Make an export of about so many lines."""
+    """Make an export of about `n_lines` lines."""
     rng = random.Random(0)
     yield f'{{"meta":{{"format":{{"version":"{FORMAT}"}}}}}}'
     yield '{"ie":0,"sort":0}'
@@ -44,7 +44,7 @@ def lines_of(n_lines: int) -> Iterator[str]:
 
 
 def peak_bytes() -> int:
-    """Return the most memory that this process ever had."""
+    """Return this process's peak of memory."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

@@ -5,14 +5,16 @@
 
     embedding   premises of Lean's lengths through the index on the disk; other: float32, 64 as they come
     search      the best 100 of 180,000 premises for 64 queries; other: one query at a time, everything sorted
-    training    `train_task` of a data module of Lean's lengths with 1, 8, 32 and 64 pairs: pairs a second and peak
+    training    `train_task` of a data module of Lean's lengths with 1, 8, 32 and 64 pairs: pairs a second and
+        peak
                 memory; other: 8 pairs, each text padded to the step's longest, all activations held
     ewc         the Fisher information of 512 examples; a task learned with it: lambda, peak memory
     generation  tactics of a 0.6B model for many states at once; other: float32, one state after the other
     tuning      fine-tuning every weight of a 0.6B model, and LoRA on a 7B one
 
-Weights and texts are random, so nothing is fetched: what a step takes does not depend on what is in them. Without a GPU
-every figure is reported as not measured, but for --quick. The 7B model takes 15 GB of the folder's disk.
+Weights and texts are random, so nothing is fetched: the cost of a step does not depend on their content.
+Without a GPU every figure is reported as not measured, but for --quick. The 7B model takes 15 GB of the
+folder's disk.
 """
 
 from __future__ import annotations
@@ -64,7 +66,7 @@ from pipeline.models.tactics.training import SFTTrainer
 from tests.support.retrieval import write_dataset
 
 BYT5_SMALL: Mapping[str, Any] = {"d_model": 1472, "d_kv": 64, "d_ff": 3584, "num_layers": 12, "num_heads": 6}
-"""The encoder's shape of google/byt5-small, as its config.json has it."""
+"""The encoder's shape of google/byt5-small, by its config.json."""
 QWEN3_SMALL: Mapping[str, Any] = {
     "hidden_size": 1024,
     "intermediate_size": 3072,
@@ -74,7 +76,7 @@ QWEN3_SMALL: Mapping[str, Any] = {
     "head_dim": 128,
     "vocab_size": 151_936,
 }
-"""The shape of Qwen/Qwen3-0.6B, as its config.json has it."""
+"""The shape of Qwen/Qwen3-0.6B, by its config.json."""
 SEVEN_BILLION: Mapping[str, Any] = {
     "hidden_size": 3584,
     "intermediate_size": 18_944,
@@ -84,12 +86,12 @@ SEVEN_BILLION: Mapping[str, Any] = {
     "head_dim": 128,
     "vocab_size": 152_064,
 }
-"""The shape of Qwen/Qwen2.5-7B, as its config.json has it; the layers are Qwen3's."""
+"""The shape of Qwen/Qwen2.5-7B, by its config.json; the layers are Qwen3's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much of everything."""
+    """The amount of everything."""
 
     encoder: Mapping[str, Any] = field(default_factory=lambda: BYT5_SMALL)
     longest: int = 512
@@ -152,14 +154,14 @@ QUICK = Sizes(
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Where, how much, and on which device: "cuda" or "cpu"."""
+    """The folder, the amounts, and the device: "cuda" or "cpu"."""
 
     folder: Path
     sizes: Sizes
     device: str
 
     def seconds(self, work: Callable[[], object], *, times: int | None = None) -> float:
-        """Return the median seconds of some work, each waited for to its end, after one time that does not count."""
+        """Return the median seconds of some work, waiting for the end of each run, after an uncounted one."""
         took = []
         for turn in range(1 + (times or self.sizes.repeats)):
             self.wait()
@@ -180,7 +182,7 @@ class Bench:
             torch.cuda.reset_peak_memory_stats()
 
     def peak(self) -> float | None:
-        """Return the peak of memory in GiB since `forget_peak`; None on a CPU, which keeps no record."""
+        """Return the peak of memory in GiB since `forget_peak`; None on a CPU, without a record."""
         return torch.cuda.max_memory_allocated() / 2**30 if self.device == "cuda" else None
 
     def encoder_folder(self) -> Path:
@@ -246,9 +248,10 @@ def measure_embedding(bench: Bench) -> Iterator[Row]:
 
 
 def operations(length: int, shape: Mapping[str, int]) -> int:
-    """Return the floating-point operations that embedding a text of `length` tokens takes, padding not counted.
+    """Return the floating-point operations for embedding a text of `length` tokens, without padding.
 
-    Of the matrix products alone: the four projections of attention, its scores and sums, and the gated layer's three.
+    Of the matrix products alone: the four projections of attention, its scores and sums, and the gated
+    layer's three.
     """
     inner = shape["d_kv"] * shape["num_heads"]
     weights = 4 * shape["d_model"] * inner + 3 * shape["d_model"] * shape["d_ff"]
@@ -293,7 +296,7 @@ def _config(bench: Bench, **changes: Any) -> RetrieverConfig:
 
 
 def _data(bench: Bench, config: RetrieverConfig, pairs: int, *, seed: int = 0) -> RetrievalDataModule:
-    """Return a data module of at least so many pairs; premises and states have the lengths of Lean's declarations."""
+    """Return a data module of at least `pairs` pairs; premises and states have the lengths of Lean's declarations."""
     folder = bench.folder / f"data-{pairs}-{seed}"
     if not folder.exists():
         files = max(2, bench.sizes.premises // 20)
@@ -315,7 +318,7 @@ def _data(bench: Bench, config: RetrieverConfig, pairs: int, *, seed: int = 0) -
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A run: its median seconds of a step, peak of memory in GiB, weights, and what its strategy counted."""
+    """A run: its median seconds of a step, peak of memory in GiB, weights, and its strategy's counts."""
 
     step: float
     peak: float | None
@@ -414,7 +417,7 @@ def measure_generation(bench: Bench) -> Iterator[Row]:
     rates = []
     for at_once, dtype in ((len(requests), None), (1, torch.float32)):
         generator = load_generator(model, device=bench.device, dtype=dtype)
-        # One after the other is slow: a part of them tells as much.
+        # One after the other is slow: a part of them is enough.
         chosen = requests if at_once > 1 else requests[: max(4, len(requests) // 8)]
         generator.suggest(requests[:2])
         generator.counts = GeneratorCounts()

@@ -1,9 +1,10 @@
-"""Measure how long it takes to say what rests on the sorries of a large repository.
+"""Measure the time to compute the impact of the sorries of a large repository.
 
     python -m benchmarks.impact [--theorems 200000] [--sorries 5000]
 
-The trace is made up and its rows are written straight into a view. A theorem uses eight of the theorems before it,
-half of them among the thousand before it, and twenty constants of dependencies; the sorries are spread over all.
+The trace is made up and its rows are written straight into a view. A theorem uses eight of the theorems
+before it, half of them among the thousand before it, and twenty constants of dependencies; the sorries are
+spread over all.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ REPOSITORY, BRANCH, SHA = "example.org/demo/large", "main", "1" * 40
 
 
 def declared(number: int) -> Declared:
-    """Return the theorem of a number."""
+    """Return the theorem with a number."""
     return Declared(f"Large/F{number // PER_FILE}.lean", f"Large.t{number}")
 
 
@@ -54,7 +55,8 @@ def fill(folder: Path, theorems: int) -> Path:
     files = range(-(-theorems // PER_FILE))
     view = sqlite3.connect(path)
     view.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
-    # The index by name is made at the end: row by row in the order of names takes longer than all else.
+    # The index by name is made at the end: row by row in the order of names takes longer than everything
+    # else.
     indexes = view.execute(
         "SELECT name, sql FROM sqlite_master WHERE tbl_name = 'theorem_premises' AND type = 'index' AND sql IS NOT NULL"
     ).fetchall()

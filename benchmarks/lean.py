@@ -1,17 +1,21 @@
-"""Measure the client of the Lean REPL and the pool with programs that cost nothing, and searches with each Lean here.
+"""Measure the client of the Lean REPL and the pool with programs without any cost, and searches with each Lean here.
 
     python benchmarks/lean.py [--quick] [--only NAME ...] [--json FILE]
 
-    call      a tactic through session, pool and client, against a bare pipe and the same bytes to the same program
+    call      a tactic through session, pool and client, against a bare pipe and the same bytes to the same
+        program
     together  16 REPLs from one event loop: calls a second, fairness, processor time of the client
-    checkout  a process from the pool: one that waits there, and one that has to be started
+    checkout  a process from the pool: a waiting one, and one to be started
     replay    the next tactic after the process has died, twenty tactics deep
-    search    each real Lean that is here (a REPL, a language server): its start, a tactic in a place with so many
-              lemmas above it, going back and forth between two branches, the same tactics in one text, tactics a
-              second of two processes, memory
+    search    each real Lean here (a REPL, a language server): its start, a tactic in a place below several
+        numbers of
+              lemmas, going back and forth between two branches, the same tactics in one text, tactics a
+                  second of two
+              processes, memory
 
-Prints a table; --json writes it with what it was measured on. Every difference and ratio is of figures of the same
-run, taken in turns. --quick does all of it at a fraction of the size: a test of this program, no measurement.
+Prints a table; --json writes it with the machine and the versions. Every difference and ratio is of figures
+of the same run, taken in turns. --quick does all of it at a fraction of the size: a test of this program, no
+measurement.
 """
 
 from __future__ import annotations
@@ -53,7 +57,7 @@ REPLS = 16
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much of everything."""
+    """The amount of everything."""
 
     above: tuple[int, ...] = (0, 30, 300)
     tactics: int = 200
@@ -73,13 +77,13 @@ QUICK = Sizes(
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Where, and how much."""
+    """The folder, and the amounts."""
 
     folder: Path
     sizes: Sizes
 
     def backend(self, reply: bytes, *, think_ms: float = 0.0) -> LeanBackend:
-        """Return what answers every tactic with these bytes."""
+        """Return a program that answers every tactic with these bytes."""
         file = self.folder / f"reply-{len(reply)}.json"
         file.write_bytes(reply)
         argv = (sys.executable, "-I", "-S", str(PROGRAM), f"--reply={file}", f"--think-ms={think_ms}")
@@ -90,7 +94,7 @@ class Bench:
 
 
 def reply(*, goals: int, hypotheses: int) -> bytes:
-    """Return an answer to a tactic as Lean writes them, with so many goals of so many hypotheses."""
+    """Return an answer to a tactic in Lean's form, with these numbers of goals and hypotheses of each."""
     variables = [
         {
             "userName": f"h{number}",
@@ -140,7 +144,7 @@ class BarePipe:
 
 
 async def measure_call(bench: Bench) -> AsyncIterator[Row]:
-    """A call of the whole client, less the same bytes through a bare pipe."""
+    """Measure a call of the whole client, less the same bytes through a bare pipe."""
     for goals, hypotheses, target in ((1, 4, "at most 0.3"), (3, 8, "at most 0.3"), (8, 20, "")):
         answer = reply(goals=goals, hypotheses=hypotheses)
         backend = bench.backend(answer)
@@ -177,7 +181,7 @@ async def measure_call(bench: Bench) -> AsyncIterator[Row]:
 
 
 async def measure_together(bench: Bench) -> AsyncIterator[Row]:
-    """One event loop with sixteen REPLs, each of which thinks five milliseconds about a tactic."""
+    """Measure one event loop with sixteen REPLs, at five milliseconds a tactic each."""
     think_ms = 5.0
     backend = bench.backend(reply(goals=1, hypotheses=4), think_ms=think_ms)
     calls = [0] * REPLS
@@ -213,7 +217,7 @@ async def measure_together(bench: Bench) -> AsyncIterator[Row]:
 
 
 async def measure_checkout(bench: Bench) -> AsyncIterator[Row]:
-    """A process for a search: an idle one, and one that has to be started (Python's own start, not Lean's)."""
+    """Measure taking a process for a search: an idle one, and one to be started (Python's own start, not Lean's)."""
     backend = scripted.backend()
     key = bench.key(backend)
     async with ReplPool(PoolLimits(processes=1)) as pool:
@@ -249,7 +253,7 @@ async def measure_checkout(bench: Bench) -> AsyncIterator[Row]:
 
 
 async def measure_replay(bench: Bench) -> AsyncIterator[Row]:
-    """The tactic after a death: a new process, its setup, and the way to the state."""
+    """Measure the tactic after a death: a new process, its setup, and the way to the state."""
     depth = 20
     ordinary, after = [], []
     async with ReplPool() as pool:
@@ -291,7 +295,7 @@ _TRIED = (
 
 
 def real_leans() -> dict[str, LeanBackend]:
-    """Return the real Leans of this machine by what they are."""
+    """Return the real Leans of this machine by kind and version."""
     builds = find_leans(backend="auto", repl="", sandbox="none").builds
     leans = {f"{one.kind} {one.toolchain.rpartition(':')[2]}": one for one in builds}
     with suppress(UnavailableError):
@@ -300,7 +304,7 @@ def real_leans() -> dict[str, LeanBackend]:
 
 
 async def measure_search(bench: Bench) -> AsyncIterator[Row]:
-    """What a search waits for, with each Lean in turn: the same places, the same tactics."""
+    """Measure a search's waits, with each Lean in turn: the same places, the same tactics."""
     leans = real_leans()
     if not leans:
         yield Row("search", "no Lean is here", None, "")
@@ -362,7 +366,7 @@ async def measure_search(bench: Bench) -> AsyncIterator[Row]:
 
 
 async def _tried(session: Session, count: int) -> list[float]:
-    """Return the seconds that each of so many tactics took in one place."""
+    """Return the seconds of each of `count` tactics in one place."""
     (root,) = await session.distil(_PLACE)
     samples = []
     for number in range(count):
@@ -403,7 +407,7 @@ async def _in_one_text(session: Session, steps: Sequence[str], count: int) -> tu
 
 
 async def _jumps(session: Session, count: int) -> list[float]:
-    """Return the seconds of tactics that go in turn to one and the other of two branches, each five steps deep."""
+    """Return the seconds of tactics in turn on two branches, each five steps deep."""
     (root,) = await session.distil(_PLACE)
     ends = []
     for first in ("left", "right"):
@@ -420,7 +424,7 @@ async def _jumps(session: Session, count: int) -> list[float]:
 
 
 def _resident_mib(process: int) -> float:
-    """Return the resident memory of a process and its children, pages that they share counted in each."""
+    """Return the resident memory of a process and its children, shared pages counted in each."""
     result = subprocess.run(
         ["ps", "-o", "rss=", "--pid", str(process), "--ppid", str(process)],
         capture_output=True,

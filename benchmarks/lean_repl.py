@@ -1,4 +1,4 @@
-"""A REPL that answers every tactic with the same bytes, for `benchmarks/lean.py`: no logic, no think time but as told.
+"""A REPL with the same answer to every tactic, for `benchmarks/lean.py`: no logic, no think time but the given one.
 
 python -I -S lean_repl.py --reply=FILE [--think-ms=MS] MODULE...
 """
@@ -30,7 +30,7 @@ def main(arguments: list[str]) -> None:
     think_s = float(options.get("think-ms", "0")) / 1000
     os.write(1, b"ready.\n")
     for line in sys.stdin.buffer:
-        # The tactics come first and are not parsed, here as little as behind the bare pipe.
+        # The tactics come first and are not parsed, here or behind the bare pipe.
         if line.startswith(b'{"cmd":"goal.tactic"'):
             if think_s:
                 time.sleep(think_s)

@@ -1,11 +1,11 @@
-"""Measure planning with a million open sorries: an idle turn, a turn after one event, a full replan, and the memory.
+"""Measure planning with a million open sorries: an idle turn, one after an event, a full replan, the memory.
 
     python -m benchmarks.plan [--repositories 10000] [--sorries 100] [--turns 50] [--keep FOLDER]
 
-A turn is what the daemon does in each: plan, then choose what begins, while the slots are taken. Each repository has a
-trace, in which a theorem uses all before it in its file. The events of one
-repository are projected, and its rows copied to make the others: the plan reads nothing of the log. `--keep` leaves
-config.toml and state behind, with all work paused, for a daemon to be started on it.
+A turn is the daemon's: plan, then choose the jobs to begin, while the slots are taken. Each repository has a
+trace, in which a theorem uses all before it in its file. The events of one repository are projected, and its
+rows copied to make the others: the plan reads nothing of the log. `--keep` leaves config.toml and state
+behind, with all work paused, to start a daemon on.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ COPIED = ("repositories", "branches", "commits", "files", "sorries", "traces", "
 
 
 def settings_of(folder: Path, repositories: int) -> Settings:
-    """Write the configuration of a daemon with so many repositories."""
+    """Write the configuration of a daemon with this number of repositories."""
     entries = "".join(f'[[repos]]\nurl = "{_url(number)}"\n' for number in range(repositories))
     (folder / "config.toml").write_text(
         f'[daemon]\nstate_dir = "{folder / "state"}"\n[build]\nenabled = false\n'
@@ -57,7 +57,7 @@ def _url(number: int) -> str:
 
 
 def fill(settings: Settings, folder: Path, sorries: int, *, paused: bool) -> None:
-    """Make the log of one repository with so many open sorries, and the view with as many of each other one."""
+    """Make the log of one repository with this number of open sorries, and the view with as many of each other one."""
     paths = settings.paths
     paths.state.mkdir(mode=0o700)
     tip, first = events.sha("tip"), settings.repos[0].key

@@ -1,17 +1,18 @@
-"""Measure polling: 500 repositories behind a local server that behaves like GitHub, one in a hundred changing.
+"""Measure polling: 500 repositories behind a local server in GitHub's place, one in a hundred changing.
 
     python benchmarks/poll.py [--quick] [--json FILE] [--folder FOLDER] [--rounds N]
 
-The repositories are real git repositories on disk; the server (tests.support.daemon.github) is a process of its own and
-so is the poller, whose CPU seconds and memory are its own: git's are counted beside them. A round asks every repository
-once, through the parts that the daemon itself polls with: whose turn it is, the client, the mirrors, the log, the view.
+The repositories are real git repositories on disk; the server (tests.support.daemon.github) is a process of
+its own and so is the poller, whose CPU seconds and memory are its own: git's are counted beside them. A round
+asks every repository once, through the daemon's own parts: the turns, the client, the mirrors, the log, the
+view.
 
     first       the first sight of all: mirrors are made, branches recorded
     unchanged   nothing is new: at most a conditional request for each, and under 5 s
     changing    1% of them have a new commit
 
-Prints a table; --json writes it with what it was measured on. --quick takes a fraction of everything and only tests
-this program.
+Prints a table; --json writes it with the machine and the versions. --quick takes a fraction of everything and
+only tests this program.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ UNCHANGED_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much of everything."""
+    """The amount of everything."""
 
     repositories: int = 500
     rounds: int = 5
@@ -59,7 +60,7 @@ QUICK = Sizes(repositories=6, rounds=1)
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What a round took: CPU of the poller itself, of the git that it ran and of the server; its memory after it."""
+    """A round's cost: CPU of the poller itself, of its git and of the server; its memory after it."""
 
     requests: int
     not_modified: int
@@ -73,7 +74,7 @@ class Round:
 
 
 class Child:
-    """A process that reads lines and answers each with a line of JSON."""
+    """A process with an answer in JSON for each line."""
 
     def __init__(self, module: str, *arguments: str) -> None:
         self._process = subprocess.Popen(
@@ -86,10 +87,10 @@ class Child:
         )
 
     def ask(self, *words: str) -> dict[str, Any]:
-        """Say a line and return the answer.
+        """Write a line and return the answer.
 
         Raises:
-            BenchmarkError: the process ended; what it said last is on standard error.
+            BenchmarkError: the process ended; its last words are on standard error.
         """
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -102,7 +103,7 @@ class Child:
         return content
 
     def end(self) -> None:
-        """Close its input, which ends it."""
+        """Close its input, its signal to end."""
         if self._process.stdin is not None:
             self._process.stdin.close()
         try:
@@ -115,7 +116,7 @@ class Child:
 
 
 def make_repositories(folder: Path, number: int) -> list[Path]:
-    """Make as many real repositories, each of one commit and one file of Lean; later ones are copies of the first."""
+    """Make real repositories of one commit and one file of Lean each, copies of the first."""
     from tests.support.daemon.remote import Remote
 
     say(f"making {number} repositories")
@@ -136,7 +137,7 @@ def commit(path: Path, subject: str) -> None:
 
 @contextmanager
 def measured_parts(folder: Path, remotes: Sequence[Path]) -> Iterator[tuple[Child, Child]]:
-    """The server, and a poller whose state is `folder`."""
+    """Run the server, and a poller with its state in `folder`."""
     server = Child("benchmarks.poll_server", TOKEN, *map(str, remotes))
     try:
         url = server.ask("url")["url"]
@@ -227,14 +228,14 @@ def _rows(
 
 
 def about() -> dict[str, Any]:
-    """Say what it is measured on."""
+    """Return the machine and the versions of the run."""
     git = subprocess.run(["git", "--version"], capture_output=True, text=True, check=True).stdout.strip()
     packages = {name: metadata.version(name) for name in ("httpx2", "pydantic", "structlog")}
     return {**machine(), "peer": None, "git": git, "packages": packages}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and return 0 where every target is reached."""
+    """Measure, print, and return 0 if every target is reached."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument(
         "--quick", action="store_true", help="a fraction of everything: only tests this program"

@@ -1,7 +1,7 @@
 """The poller of `benchmarks/poll.py`, as a process of its own: `python -m benchmarks.poll_poller config.toml`.
 
-It is the daemon's polling and nothing else of the daemon. Reads a word a line: `round` asks every repository once and
-answers with what that took of this process and of the git processes that it ran.
+It is the daemon's polling and nothing else of the daemon. Reads a word a line: `round` asks every repository
+once and answers with the cost for this process and its git processes.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ async def serve(config: Path) -> None:
             process.cpu_times(),
             resource.getrusage(resource.RUSAGE_CHILDREN),
         )
-        # The time when all are due again, and that for which they wait for one another.
+        # The time at which all are due again, and their waits for one another.
         elapsed_s += settings.poll.slowest_s * 2
         while not (begun := context.tasks("poll:")):
             await polls.tick()

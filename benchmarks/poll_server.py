@@ -1,7 +1,7 @@
-"""The server of `benchmarks/poll.py`, as a process of its own: `python -m benchmarks.poll_server TOKEN REPOSITORY ...`.
+"""The server of `benchmarks/poll.py`, a process: `python -m benchmarks.poll_server TOKEN REPOSITORY ...`.
 
-Reads a word a line and answers with JSON: url, forget (the requests so far), statuses (how often each was answered
-since, and the CPU seconds that it took).
+Reads a word a line and answers with JSON: url, forget (the requests so far), statuses (the number of requests
+by status since, and their CPU seconds).
 """
 
 from __future__ import annotations

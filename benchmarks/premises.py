@@ -1,11 +1,11 @@
-"""How many of a proof's premises BM25 and MePo find in real repositories, without Lean and without training.
+"""The share of a proof's premises found by BM25 and MePo in real repositories, without Lean and without training.
 
     python -m benchmarks.premises FOLDER [--theorems 100] [--seed 0]
 
-FOLDER has a `NAME.json.xz` for each repository, made from its declarations: "docs", the premises, the name of each in
-`<a>` and `</a>`; and "queries", [statement without its name, the places of the premises that its proof names, path].
-Of each repository as many theorems are asked, drawn by the seed; candidates are all of its premises but the theorem
-itself, also those that a trace would say are not accessible: there is no trace.
+FOLDER has a `NAME.json.xz` for each repository, made from its declarations: "docs", the premises, the name of
+each in `<a>` and `</a>`; and "queries", [statement without its name, the places of the premises in its proof,
+path]. From each repository this number of theorems is drawn by the seed; candidates are all of its premises
+but the theorem itself, also inaccessible ones: there is no trace.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def measure(data: dict[str, Any], *, theorems: int, rng: random.Random) -> dict[
 
 
 def _statement(text: str, after: str) -> str:
-    """Return a declaration's text without its keyword and name: what a theorem and its premise have in common."""
+    """Return a declaration's text without its keyword and name: the common part of a theorem and its premise."""
     return " ".join(text.partition(after)[2].split())
 
 

@@ -1,18 +1,18 @@
-"""How often the promotion rule refuses a model as good as the one in use, and one that lost on one of ten tasks.
+"""How often the promotion rule refuses a model as good as the one in use, and one with a loss on one of ten tasks.
 
-Both answer the same steps; a step's score is the share of its premises that are found, each with probability 0.6. Of
-the new model a tenth of the steps comes out anew. Three cases of it are as good: all tasks alike; one of whose steps
-three times as many come out anew; one whose proofs are of three steps that come out alike. The one that lost forgot a
-fixed share of what was found on one of ten alike tasks.
+Both answer the same steps; a step's score is the share of its premises found, each with probability 0.6. For
+the new model a tenth of the steps is drawn anew. Three cases of it are as good: all tasks alike; one task
+with three times as many steps drawn anew; one with proofs of three steps that come out alike. The one with a
+loss forgot a fixed share of the found premises on one of ten alike tasks.
 
-The last figure of a line is the most that any test can find on that task that refuses an equally good model in 5 % of
-cases, a tenth of it on each task, though it knew how often a step comes out anew: the likelihood ratio's (Neyman and
-Pearson 1933), drawn 100,000 times.
+The last figure of a line is the best possible rate of finding this loss, for any test on the task that
+refuses an equally good model in 5 % of cases, a tenth of it on each task, and knows the rate of steps drawn
+anew: the likelihood ratio's (Neyman and Pearson 1933), drawn 100,000 times.
 
-Then with a history: of 1, 4 and 16 checkpoints that were in use before, the one in use and the new one, each has a
-tenth of the steps drawn anew around one base, and none is better than another. And a chain that loses 1.9 points, less
-than is allowed, at each of 12 trainings on a repository: what recall falls to before the rule stops it, where the test
-set stays as it is and where it grows by a tenth at each training.
+Then with a history: of 1, 4 and 16 checkpoints once in use, the one in use and the new one, each has a tenth
+of the steps drawn anew around one base, and none is better than another. And a chain with a loss of 1.9
+points, below the tolerance, at each of 12 trainings on a repository: the recall left before the rule stops
+it, with a constant test set and with one that grows by a tenth at each training.
 
     python -m benchmarks.promotion [--times 1000]
 """
@@ -46,9 +46,9 @@ def refused(
     anew: float = ANEW,
     together: int = 1,
 ) -> bool:
-    """Return whether the rule refuses the new one of two models, which lost `lost` of recall on the first task.
+    """Return whether the rule refuses the new one of two models, after a loss of recall on the first task.
 
-    Of that task `anew` of the steps come out anew, and so many `together` alike.
+    `anew` of this task's steps are drawn anew, in groups of `together` alike.
     """
     sides: list[list[EvaluationRow]] = [[], []]
     for task in range(TASKS):
@@ -66,7 +66,7 @@ def refused(
 
 
 def refused_after(rng: np.random.Generator, steps: int, earlier: int) -> bool:
-    """Return whether the rule refuses the newest of so many models and two more, none of which is better."""
+    """Return whether the rule refuses the newest of `earlier` + 2 models, none better than another."""
     bases = [rng.binomial(1, FOUND, steps) for _ in range(TASKS)]
     rows = [
         [
@@ -91,7 +91,7 @@ def _redrawn(rng: np.random.Generator, base: npt.NDArray[np.int64]) -> npt.NDArr
 
 
 def fallen_to(rng: np.random.Generator, steps: int, *, grows: bool) -> float:
-    """Return the true recall of the last model that the rule lets into use, of a chain that forgets."""
+    """Return the true recall of the last accepted model, in a chain that forgets."""
     luck = rng.random(steps + TRAININGS * steps)
     result, size, true = luck < BEGINS, steps, BEGINS
     once = [_measurement("0", "own", result[:size].tolist(), dataset="0")]
@@ -121,7 +121,7 @@ def fallen_to(rng: np.random.Generator, steps: int, *, grows: bool) -> float:
 def _measurement(
     checkpoint: str, task: str, scores: Sequence[float], *, each: int = 1, dataset: str | None = None
 ) -> EvaluationRow:
-    """A measurement of theorems with `each` steps, which carries its scores in place of their hash."""
+    """Return a measurement of theorems with `each` steps, with its scores in place of their hash."""
     return EvaluationRow(
         evaluation=task,
         model="retriever",

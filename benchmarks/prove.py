@@ -2,10 +2,11 @@
 
     python benchmarks/prove.py [--quick] [--json FILE] [--folder FOLDER]
 
-The same theorems, the same small model and the same Lean, side by side in one run: by best-first search in batches, as
-a prove job does it, and by LeanDojo-v2's loop stated again (benchmarks/prove_peer.py), each with one process of Lean at
-a time. Prints a table; --json writes it with what it was measured on. --quick takes a fraction of everything and only
-tests this program. Without Lean (`tests.support.lean.wheel`) it says so and ends.
+The same theorems, the same small model and the same Lean, side by side in one run: by best-first search in
+batches, as in a prove job, and by LeanDojo-v2's loop stated again (benchmarks/prove_peer.py), each with one
+process of Lean at a time. Prints a table; --json writes it with the machine and the versions. --quick takes a
+fraction of everything and only tests this program. Without Lean (`tests.support.lean.wheel`) it says so and
+ends.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ SEED = 1
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much of everything. The theorems are of 3 to 5 atoms; the model has learned from others of 2 to 4."""
+    """The amount of everything. The theorems are of 3 to 5 atoms; the model has learned from others of 2 to 4."""
 
     theorems: int = 60
     learned_from: int = 80
@@ -61,14 +62,14 @@ QUICK = Sizes(theorems=4, learned_from=4, hidden=16, layers=1, epochs=1, candida
 
 @dataclass(slots=True)
 class Bench:
-    """Where, how much, and the theorems with the model that several measurements share."""
+    """The folder, the amounts, and the theorems with the model shared by several measurements."""
 
     folder: Path
     sizes: Sizes
     _made: tuple[list[Theorem], TacticModel] | None = None
 
     def made(self) -> tuple[list[Theorem], TacticModel]:
-        """Return the theorems and a model that has learned from others of their kind."""
+        """Return the theorems and a model trained on others of their kind."""
         if self._made is None:
             self._made = self._make()
         return self._made
@@ -118,7 +119,7 @@ class Bench:
 
 
 def measure_throughput(bench: Bench) -> Iterator[Row]:
-    """The same theorems and model, each way with one process of Lean at a time."""
+    """Measure the same theorems and model, each way with one process of Lean at a time."""
     given, model = bench.made()
     ours = bench.proved()
     say(f"LeanDojo-v2's loop, {len(given)} theorems")
@@ -146,7 +147,7 @@ def measure_throughput(bench: Bench) -> Iterator[Row]:
 
 
 def about() -> dict[str, Any]:
-    """Say what it is measured on."""
+    """Return the machine and the versions of the run."""
     names = ("torch", "transformers", "trl", "peft")
     return machine() | {"packages": {name: metadata.version(name) for name in names}, "threads": 1}
 

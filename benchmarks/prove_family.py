@@ -1,7 +1,7 @@
-"""What `benchmarks/prove.py` proves and with what: a generated family of theorems, their steps, a small model.
+"""The material of `benchmarks/prove.py`: a generated family of theorems, their steps, a small model.
 
-Each goal is taken apart by its connectives until hypotheses are left, so that what is to be learned is which tactic
-fits which goal. Proofs of larger goals are longer, and no step of them is of another kind.
+Each goal is taken apart by its connectives down to hypotheses: a model has to learn the tactic for each goal.
+Proofs of larger goals are longer, and no step of them is of another kind.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from tests.support.lean.wheel.lean import UnavailableError
 
 @dataclass(frozen=True, slots=True)
 class Theorem:
-    """A theorem that holds. `header` is its text up to the proof; `steps` prove it."""
+    """A true theorem. `header` is its text up to the proof; `steps` prove it."""
 
     name: str
     header: str
@@ -37,7 +37,7 @@ class Theorem:
 
     @property
     def stated(self) -> str:
-        """What it says, without its name."""
+        """Its statement, without its name."""
         return self.header.split(maxsplit=2)[2]
 
     def text(self, proof: Sequence[str] = ("sorry",)) -> str:
@@ -48,8 +48,8 @@ class Theorem:
 def shapes(seed: int, size: int, n: int) -> list[Theorem]:
     """Return different theorems whose goals are taken apart by their connectives; `size` counts their atoms.
 
-    Four propositions are given, and the goal is made of those and of ones that it assumes itself. Each goal has one
-    tactic that can be right, which its main connective tells.
+    Four propositions are given, and the goal is made of those and of its own assumptions. Each goal has one
+    right tactic, by its main connective.
     """
     rng, made, seen = random.Random(f"shapes/{seed}/{size}"), list[Theorem](), set[str]()
     for _ in range(100 * n):
@@ -70,7 +70,7 @@ def shapes(seed: int, size: int, n: int) -> list[Theorem]:
 
 
 def lean(project: Path) -> ReplKey:
-    """Return what Lean's processes are started with.
+    """Return the key of Lean's processes.
 
     Raises:
         BenchmarkError: there is no Lean.
@@ -106,7 +106,7 @@ async def steps_of(given: Sequence[Theorem], project: Path, *, processes: int = 
 def make_model(
     folder: Path, rows: Rows, *, seed: int, hidden: int, layers: int, max_length: int = 512
 ) -> Path:
-    """Write a causal model of Llama's shape with random weights, whose tokens are the words of the rows."""
+    """Write a causal model of Llama's shape with random weights; its tokens are the words of the rows."""
     marks = {"bos_token": "<|begin|>", "eos_token": "<|end|>", "pad_token": "<|pad|>"}
     tokenizer = Tokenizer(models.BPE())
     words = pre_tokenizers.Split(Regex(r" ?\w+| ?[^\s\w]|\s"), "isolated")
@@ -152,7 +152,7 @@ def make_model(
 
 
 def _shape(rng: random.Random, size: int, given: list[str], others: list[str]) -> tuple[str, tuple[str, ...]]:
-    """Return a goal that follows from `given`, and the tactics that prove it."""
+    """Return a consequence of `given`, and the tactics to prove it."""
     if size == 1:
         return rng.choice([atom for atom in given if atom]), ("assumption",)
     connective = rng.choice("∧↔→")
@@ -165,7 +165,7 @@ def _shape(rng: random.Random, size: int, given: list[str], others: list[str]) -
         left, first = _shape(rng, part, given, others)
         right, second = _shape(rng, size - part, given, others)
         return f"{_apart(left)} ∧ {_apart(right)}", ("constructor", *first, *second)
-    # Each side follows by itself; what the other one says is one hypothesis more.
+    # Each side follows by itself; the other one is one more hypothesis.
     left, back = _shape(rng, part, [*given, ""], others)
     right, forth = _shape(rng, size - part, [*given, ""], others)
     intro = f"intro h{len(given)}"

@@ -1,13 +1,14 @@
-"""LeanDojo-v2's search, stated again from its documented behaviour, for `benchmarks/prove.py` to be measured against.
+"""LeanDojo-v2's search, stated again from its documented behaviour, as the measure of `benchmarks/prove.py`.
 
-One theorem after the other, each with a process of Lean of its own. A stack of states, depth first: the goal with the
-fewest hypotheses gets one tactic, which is one of five samples (temperature 0.7, top_p 0.9, at most 64 tokens, first
-line, up to `<;>`), picked at random; the other four are thrown away. It succeeds and is pushed, or the goal has one
-trial less. After six trials on a goal the state is popped. 100 steps end it. There is no batching and no time limit.
+One theorem after the other, each with a process of Lean of its own. A stack of states, depth first: the goal
+with the fewest hypotheses gets one tactic, picked at random from five samples (temperature 0.7, top_p 0.9, at
+most 64 tokens, first line, up to `<;>`); the other four are thrown away. It succeeds and is pushed, or the
+goal has one trial less. After six trials on a goal the state is popped. 100 steps end it. There is no
+batching and no time limit.
 
-Where this differs from LeanDojo-v2, it is in its favour: the prompt is the one that the model was trained with (its
-HFProver asks with another), the goal is stated in its file's context, the process is ended afterwards, and what is
-sampled is drawn from a seed.
+Any difference from LeanDojo-v2 is in its favour: the prompt is the model's own of training (its HFProver asks
+with another), the goal is stated in its file's context, the process is ended afterwards, and samples are
+drawn from a seed.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ NEW_TOKENS = 64
 
 @dataclass(slots=True)
 class _Standing:
-    """A state on the stack, and how often each of its goals was tried."""
+    """A state on the stack, and the trials of each of its goals."""
 
     state: State
     trials: list[int] = field(default_factory=list)
@@ -75,7 +76,7 @@ async def search(theorem: Theorem, model: TacticModel, project: Path, *, seed: i
 
 
 def next_tactic(model: TacticModel, goals: tuple[Goal, ...], rng: random.Random) -> str | None:
-    """Sample five answers and return one of them; None where none is a tactic."""
+    """Sample five answers and return one of them; None if none is a tactic."""
     ids = torch.tensor([model.prompts.ids(state_of(goals))])
     generator: Any = model.model
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""Proving many theorems with one model, as a prove job does, and checking what was found."""
+"""Proving many theorems with one model, as a prove job does, and checking the proofs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from pipeline.prove.search import Search, SearchMethod
 
 @dataclass(frozen=True, slots=True)
 class Proved:
-    """What came of it. `scripts` has the tactics of the theorems whose whole text was then accepted.
+    """The result. `scripts` has the tactics of the theorems accepted as a whole text.
 
-    `unchecked` counts the proofs that a search found and the theorem's own text refused. Seconds are of wall clock,
-    those of the checks included.
+    `unchecked` counts the proofs found by a search and refused in the theorem's own text. Seconds are of wall
+    clock, those of the checks included.
     """
 
     theorems: int
@@ -43,7 +43,7 @@ class Proved:
 
     @property
     def per_minute(self) -> float:
-        """Theorems that were tried in a minute."""
+        """Attempted theorems in a minute."""
         return 60 * self.theorems / self.seconds
 
 

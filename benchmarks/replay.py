@@ -2,19 +2,20 @@
 
     python -m benchmarks.replay --commits 20 [--folder DIR] [--json FILE] [NAME=]REPOSITORY ...
 
-REPOSITORY is any git directory; it is only read. Each gets a bare remote in the folder (objects shared with the
-source) whose default branch is set N first-parent commits back. A daemon watches them all (no Lean), imports the
-baseline, and then each branch is advanced commit by commit, the daemon being told to poll as `everlean poll` does.
-A commit's row says:
+REPOSITORY is any git directory; it is only read. Each gets a bare remote in the folder (objects shared with
+the source) with its default branch set N first-parent commits back. A daemon watches them all (no Lean),
+imports the baseline, and then each branch is advanced commit by commit, with a poll of the daemon as by
+`everlean poll`. The columns of a commit's row:
 
-    seen after   seconds from `git update-ref` until the view says that the commit is scanned
+    seen after   seconds from `git update-ref` until the commit is scanned in the view
     job, peak    seconds of the scan job as a process, and its peak resident memory
     daemon       resident memory of the daemon afterwards
     files        Lean files read
-    opened ...   sorry events of the commit; "context" are moves where only the text around the sorry changed
+    opened ...   sorry events of the commit; "context" are moves with changes only in the text around the
+        sorry
 
-At the end the daemon gets SIGTERM and `everlean db verify` compares the view with the log. With --folder everything
-stays there, for `everlean sorries --config DIR/config.toml`.
+At the end the daemon gets SIGTERM and `everlean db verify` compares the view with the log. With --folder
+everything stays there, for `everlean sorries --config DIR/config.toml`.
 """
 
 from __future__ import annotations
@@ -48,12 +49,12 @@ MIB = 1024 * 1024
 
 
 class ReplayError(Exception):
-    """The replay cannot go on; the message says why."""
+    """The replay cannot go on; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What one commit cost and what it brought."""
+    """The cost and the results of one commit."""
 
     repository: str
     sha: str
@@ -70,7 +71,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Remote:
-    """A repository that is replayed; `commits` are those to come, oldest first, `origins` the source's names."""
+    """A replayed repository; `commits` are the ones to come, oldest first, `origins` the source's names."""
 
     name: str
     path: Path
@@ -154,7 +155,7 @@ def write_config(folder: Path, remotes: list[Remote]) -> Path:
 
 
 class Replay:
-    """The daemon's process and what is seen of it from outside: the view, the log, its memory."""
+    """The daemon's process and its outside: the view, the log, its memory."""
 
     def __init__(self, config: Path, log: Path) -> None:
         self.paths: Paths = paths_from_config(config)
@@ -194,7 +195,7 @@ class Replay:
                 return
 
     def wait_scanned(self, remote: Remote, sha: str, *, since: float) -> float:
-        """Wait until the view says that the commit is scanned; return the seconds since `since`."""
+        """Wait until the commit is scanned in the view; return the seconds since `since`."""
         while not self._scanned(remote, sha):
             if self.process.poll() is not None:
                 raise ReplayError(f"the daemon ended with {self.process.returncode}; see {self.log}")
@@ -216,7 +217,7 @@ class Replay:
             view.close()
 
     def row(self, remote: Remote, sha: str, *, seen_after_s: float) -> Row:
-        """Put together what the log says of this commit; the job's end is recorded after its events."""
+        """Gather the log's facts on this commit; the job's end is recorded after its events."""
         lives: Counter[str] = Counter()
         files = failed = 0
         job = None
@@ -259,7 +260,7 @@ class Replay:
 
 
 def replay(daemon: Replay, remotes: list[Remote]) -> list[Row]:
-    """Baselines first, then one commit of each repository in turn."""
+    """Replay the baselines first, then one commit of each repository in turn."""
     begin = time.monotonic()
     rows = []
     daemon.wait_ready()
@@ -289,7 +290,7 @@ def _line(*cells: object) -> str:
 
 
 def tables(rows: list[Row]) -> str:
-    """Markdown: a table of the commits of each repository, then one of the totals."""
+    """Return tables of Markdown: of the commits of each repository, then of the totals."""
     heads = ("commit", "seen after s", "job s", "peak MiB", "daemon MiB", "files", *LIVES, "subject")
     lines: list[str] = []
     totals = [

@@ -5,18 +5,20 @@
 
     search      the exact top 100 of 180,000 premises for 64 queries with masks, against a sort of everything
     embedding   premises of Lean's lengths embedded by like length, against 64 at a time as they come
-    lengths     the share of a training step's document tokens that are text, and the activations that are held for the
+    lengths     the share of text in a training step's document tokens, and the activations held for the
                 gradient: in groups of like length, against padded to the longest
     negatives   one made-up repository learned with and without hard negatives, three seeds: R@1 and R@10
-    incremental a made-up library of Mathlib's size learned in one epoch, and then 100 new theorems: steps, examples,
+    incremental a made-up library of Mathlib's size learned in one epoch, and then 100 new theorems: steps,
+        examples,
                 embeddings
-    batches     training batches, pairs a second, against LeanDojo-v2's data module on the same 100,000 premises
+    batches     training batches, pairs a second, against LeanDojo-v2's data module on the same 100,000
+        premises
 
-Prints a table; --json writes it with what it was measured on. Every ratio is of two figures of the same run: on the CPU
-of processor time, each on one thread. --quick takes a fraction of everything and only tests this program. The peer is
-lean-dojo-v2 1.0.9, fetched by pip without its dependencies, or unpacked in --peer FOLDER; where there is neither, the
-ratio to it is not measured. Encoders are random at first: what is measured is the way of learning and the code around
-it, not how well Lean is retrieved.
+Prints a table; --json writes it with the machine and the versions. Every ratio is of two figures of the same
+run: on the CPU of processor time, each on one thread. --quick takes a fraction of everything and only tests
+this program. The peer is lean-dojo-v2 1.0.9, fetched by pip without its dependencies, or unpacked in --peer
+FOLDER; without either, the ratio to it is not measured. Encoders are random at first: the benchmark measures
+the way of learning and the code around it, not the quality of retrieval for Lean.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ _BYTES = (15, 68, 155, 609, 2_186, 6_000)
 
 
 def lengths_of_lean(count: int, *, stream: int) -> npt.NDArray[np.int64]:
-    """Return lengths in bytes as Lean core's declarations have them, drawn from a stream of random numbers."""
+    """Return lengths in bytes like those of Lean core's declarations, drawn from a stream of random numbers."""
     rng = np.random.Generator(np.random.Philox(key=[3407, 6], counter=[0, 0, 0, stream]))
     return np.exp(np.interp(rng.random(count), _SHARES, np.log(_BYTES))).astype(np.int64)
 
@@ -87,7 +89,7 @@ def texts_of_lean(count: int, *, longest: int, stream: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much of everything."""
+    """The amount of everything."""
 
     files: int = 2_000
     premises_per_file: int = 50
@@ -132,7 +134,7 @@ QUICK = Sizes(
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Where, how much, and the peer."""
+    """The folder, the amounts, and the peer."""
 
     folder: Path
     sizes: Sizes
@@ -143,7 +145,7 @@ class Bench:
 
 
 def measure_batches(bench: Bench) -> Iterator[Row]:
-    """Batches of the training split on one thread, without what makes the data module ready: that is apart."""
+    """Measure batches of the training split on one thread; the data module's preparation is measured apart."""
     sizes = bench.sizes
     model = make_tiny_retriever(bench.folder / "tokens", d_model=16, layers=1)
     dataset = write_dataset(
@@ -174,7 +176,8 @@ def measure_batches(bench: Bench) -> Iterator[Row]:
     steps = -(-sizes.pairs // sizes.batch_size)
     rates = []
     for turn in range(sizes.repeats):
-        # New steps each time, as in training. One thread each, so that its own time is what other work leaves as it is.
+        # New steps each time, as in training. One thread each, so that other work does not change its
+        # processor time.
         began = time.process_time()
         for step in range(1 + turn * steps, 1 + (turn + 1) * steps):
             batches.at(step)
@@ -213,11 +216,11 @@ def measure_batches(bench: Bench) -> Iterator[Row]:
 
 
 def import_neighbours(dataset: Path) -> None:
-    """Have each file import two more of the files before it, the nearer the likelier: the distance is log-uniform.
+    """Have each file import two more of the files before it, at a log-uniform distance.
 
-    What LeanDojo-v2 does for a pair grows with the premises that it may use, so the corpus needs imports like
-    Mathlib's, where a typical file sees a third to a half of everything. With the one import from anywhere before it
-    that a file has already, a file of these sees 36 percent of the 2,000 on average, a quarter of them over half.
+    LeanDojo-v2's work for a pair grows with the accessible premises, so the corpus needs imports like
+    Mathlib's, where a typical file sees a third to a half of everything. With each file's one import from
+    anywhere before it, a file here sees 36 percent of the 2,000 on average, a quarter of them over half.
     """
     rng = np.random.Generator(np.random.Philox(key=[3407, 2]))
     path = dataset / "corpus.jsonl"
@@ -230,8 +233,11 @@ def import_neighbours(dataset: Path) -> None:
 
 
 def _without_first_file(dataset: Path) -> None:
-    """Take out the theorems of the one file without imports: there LeanDojo-v2's data module ends with an error, as it
-    finds too few negatives outside the positive's file."""
+    """Take out the theorems of the one file without imports.
+
+    There LeanDojo-v2's data module ends with an error, as it finds too few negatives outside the positive's
+    file.
+    """
     path = dataset / "random" / "train.json"
     theorems = json.loads(path.read_text(encoding="utf-8"))
     kept = [theorem for theorem in theorems if not theorem["file_path"].endswith("/F0.lean")]
@@ -239,7 +245,7 @@ def _without_first_file(dataset: Path) -> None:
 
 
 def measure_search(bench: Bench) -> Iterator[Row]:
-    """Both from vectors and masks in memory to the best premises; half of the premises are accessible to each."""
+    """Measure both from vectors and masks in memory; each query may use half of the premises."""
     sizes = bench.sizes
     rng = np.random.Generator(np.random.Philox(key=[3407, 0]))
     documents = units(sizes.documents, sizes.d_model, seed=4)
@@ -274,7 +280,7 @@ def measure_search(bench: Bench) -> Iterator[Row]:
 def sorted_whole(
     queries: torch.Tensor, documents: torch.Tensor, allowed: torch.Tensor, k: int
 ) -> list[list[tuple[int, float]]]:
-    """Search as ReProver does: order all documents, hand that to Python, and go through it until k are allowed."""
+    """Search as ReProver does: order all documents, and go through them in Python to the k-th allowed one."""
     scores = queries @ documents.T
     orders = scores.argsort(dim=1, descending=True).tolist()
     result = []
@@ -291,7 +297,7 @@ def sorted_whole(
 
 
 def _processor(work: Callable[[], object]) -> float:
-    """Return the seconds of processor time of some work on one thread: what other work leaves as it is."""
+    """Return the seconds of processor time of some work on one thread, independent of other work."""
     began = time.process_time()
     work()
     return time.process_time() - began
@@ -305,7 +311,7 @@ def units(n: int, d: int, *, seed: int) -> torch.Tensor:
 
 
 def measure_embedding(bench: Bench) -> Iterator[Row]:
-    """The same texts through the same encoder both ways, as long as Lean's declarations, cut at 1,023 bytes."""
+    """Measure both ways with the same texts and encoder, as long as Lean's declarations, cut at 1,023 bytes."""
     sizes = bench.sizes
     folder = make_tiny_retriever(bench.folder / "encoder", d_model=64, layers=2)
     encoder, tokens = load_encoder(folder), load_tokens(folder)
@@ -324,7 +330,7 @@ def measure_embedding(bench: Bench) -> Iterator[Row]:
 
 
 def measure_lengths(bench: Bench) -> Iterator[Row]:
-    """Documents of steps as the daemon takes them: so many pairs, three negatives each, cut at so many tokens."""
+    """Measure documents of steps with the daemon's defaults: pairs, negatives of each, longest text."""
     config = RetrieverConfig()
     documents = config.batch_size * (1 + config.num_negatives)
     text = padded = grouped = 0
@@ -358,7 +364,7 @@ def measure_lengths(bench: Bench) -> Iterator[Row]:
 
 
 def held_for_the_gradient(encoder: Encoder, work: Callable[[], torch.Tensor]) -> int:
-    """Return the bytes of activations that some work keeps for its gradient."""
+    """Return the bytes of activations kept by some work for its gradient."""
     held: dict[int, int] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
@@ -373,8 +379,7 @@ def held_for_the_gradient(encoder: Encoder, work: Callable[[], torch.Tensor]) ->
 
 
 def measure_negatives(bench: Bench) -> Iterator[Row]:
-    """Random encoders of 65,856 weights learn as the daemon does, with the same pairs and steps, and are measured on
-    the test split."""
+    """Train random encoders of 65,856 weights as the daemon does, on the same pairs; measure the test split."""
     sizes = bench.sizes
     found: dict[tuple[int, str], list[float]] = {}
     for seed in sizes.seeds:
@@ -411,10 +416,10 @@ def measure_negatives(bench: Bench) -> Iterator[Row]:
 
 
 def measure_incremental(bench: Bench) -> Iterator[Row]:
-    """As the daemon does it: learn the library, put it in use, trace a later commit with some files more, learn that.
+    """Learn the library, put it in use, trace a later commit with more files, learn it, as the daemon does.
 
-    Batches, replay and Fisher information are of the default sizes, and EWC is switched on beside the default ways.
-    Premises are counted where an index keeps them.
+    Batches, replay and Fisher information are of the default sizes, and EWC is switched on beside the default
+    ways. Premises are counted in the index, if there is one.
     """
     sizes, of = bench.sizes, "incremental"
     model = make_tiny_retriever(bench.folder / "tiny", d_model=16, layers=1)
@@ -471,7 +476,7 @@ def measure_incremental(bench: Bench) -> Iterator[Row]:
 
 
 def _grown(before: Path, folder: Path, theorems: int) -> Path:
-    """Write a dataset with two more files: 100 premises, and theorems to train on. They import the last one before."""
+    """Write a dataset with two more files, of 100 premises and theorems to train on; they import the last one."""
     added = write_dataset(
         folder, files=2, premises_per_file=50, theorems=theorems, prefix="New", held_out=0.0
     )
@@ -504,7 +509,7 @@ MEASUREMENTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
 
 
 def about() -> dict[str, Any]:
-    """Say what it is measured on."""
+    """Return the machine and the versions of the run."""
     said = machine()
     names = ("torch", "transformers", "pytorch-lightning")
     return said | {"packages": {name: metadata.version(name) for name in names}, "threads": 1}

@@ -1,11 +1,11 @@
-"""LeanDojo-v2's data module making training batches, for `benchmarks/retrieval.py`, which runs this as a process.
+"""LeanDojo-v2's data module making training batches, run by `benchmarks/retrieval.py` as a process.
 
     python -m benchmarks.retrieval_peer PEER DATASET MODEL BATCH_SIZE NEGATIVES IN_FILE MAX_SEQ_LEN PAIRS
 
-PEER is where lean-dojo-v2 1.0.9 was unpacked or installed without its dependencies, DATASET a folder with corpus.jsonl
-and random/, MODEL one with a tokenizer. torch, transformers, Lightning and networkx are the real ones; what the peer
-imports beside them and does not call here is stood in for by empty modules. Prints, as JSON, the seconds of
-processor time to make the data module ready, those of the batches, and how many pairs were in them.
+PEER is the folder of lean-dojo-v2 1.0.9, unpacked or installed without its dependencies, DATASET a folder
+with corpus.jsonl and random/, MODEL one with a tokenizer. torch, transformers, Lightning and networkx are the
+real ones; empty modules stand in for the peer's other imports, not called here. Prints, as JSON, the seconds
+of processor time to make the data module ready, those of the batches, and the number of pairs in them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from pathlib import Path
 from typing import Any
 
 import networkx as nx  # type: ignore[import-untyped]
-import pytorch_lightning.strategies.deepspeed  # before deepspeed is stood in for: it asks what is installed
+import pytorch_lightning.strategies.deepspeed  # before deepspeed is stood in for: it looks up the installed one
 import torch
 import transformers
 
 from benchmarks.store_peer import Empty, StandIns
 
 REAL = (nx, pytorch_lightning, torch, transformers)
-"""What the measured code runs on."""
+"""The modules of the measured code."""
 NOT_CALLED = frozenset(
     ("datasets", "deepspeed", "dotenv", "git", "github", "loguru", "lxml", "openai", "peft", "pexpect", "rank_bm25",
      "ray", "toml", "trl")
@@ -38,7 +38,7 @@ NOT_CALLED = frozenset(
 def peer_module(peer: Path) -> Any:
     """Import the peer's `lean_agent/retrieval/datamodule.py` with its corpus.
 
-    Its packages that import provers, databases and GitHub when they are entered are entered by their paths alone.
+    Its packages with imports of provers, databases and GitHub are entered by their paths alone.
     """
     os.environ["GITHUB_ACCESS_TOKEN"] = "none"
     sys.path.insert(0, str(peer))
@@ -53,7 +53,7 @@ def peer_module(peer: Path) -> Any:
 
 
 def make_batches(module: Any, dataset: Path, model: str, sizes: list[int], pairs: int) -> dict[str, float]:
-    """Make batches of at least `pairs` pairs, or of all there are, after one that is not timed."""
+    """Make batches of at least `pairs` pairs, or of all there are, after an untimed one."""
     batch_size, negatives, in_file, max_seq_len = sizes
     began = time.process_time()
     data = module.RetrievalDataModule(

@@ -1,7 +1,7 @@
-"""EWC's strength from 20 thousand to 200 million weights: is its gradient the share of the loss's that was asked for?
+"""EWC's strength from 20 thousand to 200 million weights: is its gradient the configured share of the loss's?
 
-Each encoder, random at first, learns a task of `tests.support.letters`, has its Fisher information estimated, and
-learns another with the penalty. The last size is that of ByT5-small's encoder: 5.9 GiB of memory.
+Each encoder, random at first, learns a task of `tests.support.letters`, has its Fisher information estimated,
+and learns another with the penalty. The last size is that of ByT5-small's encoder: 5.9 GiB of memory.
 
     python -m benchmarks.retrieval_strength [--losses LOSS ...] [--most WEIGHTS] [--json FILE]
 """
@@ -49,7 +49,7 @@ SHAPES = (shape(32, 1), shape(64, 2), shape(128, 4), shape(256, 8), shape(512, 1
 
 @dataclass(frozen=True, slots=True)
 class StrengthSizes:
-    """How long each task is, of what."""
+    """The length and content of each task."""
 
     learned: int = 20
     after: int = 25
@@ -59,11 +59,14 @@ class StrengthSizes:
 
 @dataclass(frozen=True, slots=True)
 class Strength:
-    """Attributes:
-    weights: of the encoder.
-    strength: the lambda that was set.
-    first: the penalty's gradient as a share of the loss's, in the steps in which lambda is set: norms, averaged.
-    after: the same in the steps after them.
+    """A measurement of EWC's strength.
+
+    Attributes:
+        weights: of the encoder.
+        strength: the lambda of the run.
+        first: the penalty's gradient as a share of the loss's, in the steps before lambda is fixed: norms,
+            averaged.
+        after: the same in the later steps.
     """
 
     weights: int
@@ -73,7 +76,7 @@ class Strength:
 
 
 class _Watched(ElasticWeights):
-    """EWC that records each step's norms: of the loss's gradient, and of the penalty's as it is added."""
+    """EWC with a record of each step's norms: of the loss's gradient, and of the added penalty's."""
 
     def __init__(self, encoder: Encoder, part: Part, config: RetrieverConfig, losses: RowLosses) -> None:
         fisher, _ = estimated(encoder, [part], config, losses)

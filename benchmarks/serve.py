@@ -1,17 +1,18 @@
-"""Measure the server: requests/s, and how long an answer takes, for 1, 16 and 64 clients; batched and one at a time.
+"""Measure the server: requests/s, and seconds for an answer, for 1, 16 and 64 clients; batched and one at a time.
 
     python benchmarks/serve.py [--quick] [--json FILE] [--folder FOLDER] [--seconds S] [--repeats N]
 
-Two servers run at once, each a process of its own as `everlean serve` starts it: they differ in `Limits.batch`
-alone, 32 and 1. They get requests in turns, for a while each, so that other load on the machine slows both. A client
-keeps its connection and sends its next request when the last one is answered; no two requests are the same. The clients
-are in this process, on the same machine: their cost is in the figures.
+Two servers run at once, each a process of its own, started as by `everlean serve`: they differ in
+`Limits.batch` alone, 32 and 1. They get requests in turns, for a while each, so that other load on the
+machine slows both. A client keeps its connection and sends its next request after the last answer; no two
+requests are the same. The clients are in this process, on the same machine: their cost is in the figures.
 
-    generate, tiny      /generate of a causal model of 91,000 parameters: what the server itself costs
-    generate, larger    /generate of one of 26 million, with random weights: what a model costs
+    generate, tiny      /generate of a causal model of 91,000 parameters: the cost of the server itself
+    generate, larger    /generate of one of 26 million, with random weights: the cost of a model
     encode              /encode of a tiny retriever
 
-Prints a table; --json writes it with what it was measured on. --quick takes a fraction and only tests this program.
+Prints a table; --json writes it with the machine and the versions. --quick takes a fraction and only tests
+this program.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ _STATE = "n : Nat\nh : n + {number} = {number} + n\n⊢ {number} + n = n + {numb
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much of everything: clients, seconds that they ask for, how often each server has its turn."""
+    """The amounts: clients, their seconds of requests, the turns of each server."""
 
     clients: tuple[int, ...] = (1, 16, 64)
     seconds: float = 10.0
@@ -72,7 +73,7 @@ _ROUTES = {"generate, tiny": "/generate", "generate, larger": "/generate", "enco
 
 @dataclass(slots=True)
 class Turn:
-    """What came of asking a server for a while: how long each answer took, and how long it was asked, in seconds."""
+    """A server's answers in one turn: the seconds of each, and of the turn."""
 
     answers: list[float] = field(default_factory=list)
     seconds: float = 0.0
@@ -83,14 +84,14 @@ class Turn:
         return len(self.answers) / self.seconds
 
     def percentile_ms(self, percent: int) -> float:
-        """How long the answers took at most that are not the slowest, by nearest rank, in milliseconds."""
+        """Return a percentile of the answers' durations, by nearest rank, in milliseconds."""
         ranked = sorted(self.answers)
         return 1000 * ranked[math.ceil(len(ranked) * percent / 100) - 1]
 
 
 @contextmanager
 def server(folder: Path, spec: ServeSpec) -> Iterator[subprocess.Popen[str]]:
-    """Run a server as a process of its own; `listening` says where, when it does."""
+    """Run a server as a process of its own; `listening` waits for its port."""
     folder.mkdir()
     spec = replace(spec, lean=replace(spec.lean, scratch=folder / "scratch"))
     path = folder / "order.json"
@@ -134,7 +135,7 @@ async def listening(folder: Path, process: subprocess.Popen[str]) -> int:
 
 
 class Client:
-    """One connection that stays, and asks one question after the other."""
+    """One lasting connection, with one request after the other."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -161,7 +162,7 @@ class Client:
 
 
 async def turn(port: int, what: str, clients: int, seconds: float, *, first: int) -> Turn:
-    """Have so many clients ask a server for a while. `first` numbers the questions."""
+    """Have `clients` clients ask a server for a while. `first` numbers the requests."""
     result = Turn()
     numbers = iter(range(first, first + 10**9))
     connected = [await Client.connect(port) for _ in range(clients)]
@@ -189,7 +190,7 @@ async def turn(port: int, what: str, clients: int, seconds: float, *, first: int
 
 
 def measure(folder: Path, sizes: Sizes) -> Iterator[Row]:
-    """Yield the figures, each for both servers, and what is in between."""
+    """Yield the figures, each for both servers, and their ratios."""
     spec = make_order(folder, sizes)
     orders = {
         BATCHED: spec,
@@ -205,7 +206,7 @@ def measure(folder: Path, sizes: Sizes) -> Iterator[Row]:
             for clients in sizes.clients:
                 say(f"{what}, {clients} clients")
                 turns: dict[str, list[Turn]] = {BATCHED: [], ALONE: []}
-                for port in ports.values():  # what a first question makes ready is no part of it
+                for port in ports.values():  # the preparations of a first request do not count
                     asyncio.run(turn(port, what, clients, min(1.0, sizes.seconds), first=number))
                     number += 10**6
                 for _ in range(sizes.repeats):
@@ -233,7 +234,7 @@ def _rows(what: str, clients: int, turns: dict[str, list[Turn]]) -> Iterator[Row
 
 
 def make_order(folder: Path, sizes: Sizes) -> ServeSpec:
-    """Make the models, and an empty store that the server can look into."""
+    """Make the models, and an empty store for the server to read."""
     folder.mkdir(parents=True, exist_ok=True)
     log = EventLog.open(folder / "events.db")
     reader = log.reader()
@@ -269,7 +270,7 @@ def make_order(folder: Path, sizes: Sizes) -> ServeSpec:
 
 
 def about() -> dict[str, Any]:
-    """Say what it is measured on."""
+    """Return the machine and the versions of the run."""
     packages = {name: metadata.version(name) for name in ("fastapi", "uvicorn", "torch", "transformers")}
     threads = os.environ.get("OMP_NUM_THREADS", "")
     return {**machine(), "peer": None, "packages": packages, "threads": threads}

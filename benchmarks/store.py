@@ -1,4 +1,4 @@
-"""Measure the store: the log, its view, and LeanDojo-v2's database at the same work where it has the same work.
+"""Measure the store: the log, its view, and LeanDojo-v2's database at the same work, if it does it.
 
     python benchmarks/store.py [--quick] [--only NAME ...] [--peer FOLDER] [--json FILE] [--folder FOLDER]
 
@@ -8,10 +8,11 @@
     rebuild   the view of a log of 1,000,000 events, made anew
     status    `everlean status` as a process over 500,000 theorems
 
-Prints a table; --json writes it with what it was measured on. Every ratio is of two figures of the same run. The peer
-is lean-dojo-v2 1.0.9, fetched by pip without its dependencies, or unpacked in --peer FOLDER; where there is neither,
-the ratios to it are not measured, and the table says so. --quick does all of it at a fraction of the size: a test of
-this program, no measurement. Everything is made in a temporary folder (--folder: in that one) and removed.
+Prints a table; --json writes it with the machine and the versions. Every ratio is of two figures of the same
+run. The peer is lean-dojo-v2 1.0.9, fetched by pip without its dependencies, or unpacked in --peer FOLDER;
+without either, the ratios to it are not measured, and the table says so. --quick does all of it at a fraction
+of the size: a test of this program, no measurement. Everything is made in a temporary folder (--folder: in
+that one) and removed.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ WRITERS = 32
 EVERLEAN = Path(sys.executable).with_name("everlean")
 MIB = 1024 * 1024
 SAME_TIME = 1.5
-"""What two sizes may differ by and still count as the same time: runs on one machine differ by as much."""
+"""The largest ratio of two sizes' times to count as the same: runs on one machine differ by as much."""
 
 REBUILD_PROGRAM = """
 import json, sys, time
@@ -85,7 +86,7 @@ print(json.dumps({"stopped": stopped, "seconds": seconds, "peak_bytes": peak * 1
 
 
 def measure_commit(bench: Bench) -> Iterator[Row]:
-    """Append and projection of a commit's events, as the daemon does it: its scan, then its trace."""
+    """Measure append and projection of a commit's events, as in the daemon: its scan, then its trace."""
     sizes = bench.sizes
     ours: dict[int, float] = {}
     recorded: dict[int, float] = {}
@@ -108,7 +109,7 @@ def measure_commit(bench: Bench) -> Iterator[Row]:
 
 
 def _commits(library: Library, times: int) -> tuple[list[float], list[float]]:
-    """Return how long each commit took to be on disk in the log, and to be in the view too, in seconds."""
+    """Return each commit's seconds until it is on disk in the log, and until it is in the view too."""
     recorded, took = [], []
     with (
         EventLog.open(library.events_db) as log,
@@ -130,7 +131,7 @@ def _commits(library: Library, times: int) -> tuple[list[float], list[float]]:
 
 
 def measure_export(bench: Bench) -> Iterator[Row]:
-    """An export of everything, both splits, in the place of an earlier one."""
+    """Measure an export of everything, both splits, in the place of an earlier one."""
     small, large = bench.sizes.export
     ours: dict[int, float] = {}
     for n_theorems in (small, large):
@@ -151,7 +152,7 @@ def measure_export(bench: Bench) -> Iterator[Row]:
 
 
 def measure_import(bench: Bench) -> Iterator[Row]:
-    """A database of LeanDojo's taken into an empty log, checked and on disk; theirs makes objects in memory of it."""
+    """Measure a database of LeanDojo's into an empty log, checked and on disk; theirs makes objects in memory of it."""
     small, _ = bench.sizes.export
     folder = bench.folder / "import"
     folder.mkdir()
@@ -170,7 +171,7 @@ def measure_import(bench: Bench) -> Iterator[Row]:
 
 
 def measure_append(bench: Bench) -> Iterator[Row]:
-    """The log with all its checks, and the same rows put into the same tables by sqlite3 alone, turn by turn."""
+    """Measure the log with all its checks, and the same rows into the same tables by sqlite3 alone, turn by turn."""
     sizes = bench.sizes
     folder = bench.folder / "append"
     folder.mkdir()
@@ -212,7 +213,7 @@ def measure_append(bench: Bench) -> Iterator[Row]:
 
 
 def _measure_waiting(bench: Bench) -> Iterator[Row]:
-    """Single appends through the log, of writers that wait together and one after the other, turn by turn."""
+    """Measure single appends through the log, of writers waiting together and one after the other, turn by turn."""
     took: dict[str, list[float]] = {"together": [], "in turn": []}
     batches = [
         [Batch([_event(turn, index)], {STREAM: Expect.ANY}, {}) for index in range(WRITERS)]
@@ -243,7 +244,7 @@ def _append(log: EventLog, events: Sequence[NewEvent]) -> None:
 
 
 def _plain(path: Path) -> sqlite3.Connection:
-    """The log's tables and indexes without its triggers, as durable as the log's."""
+    """Return the log's tables and indexes without its triggers, as durable as the log's."""
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
@@ -276,7 +277,7 @@ class _Plain:
 
 
 def measure_rebuild(bench: Bench) -> Iterator[Row]:
-    """Each rebuild as a process, for its peak memory: of the log's first tenth, then of all of it."""
+    """Measure each rebuild as a process, for its peak memory: of the log's first tenth, then of all of it."""
     folder = bench.folder / "rebuild"
     folder.mkdir()
     n_events = bench.sizes.events
@@ -313,13 +314,13 @@ def measure_rebuild(bench: Bench) -> Iterator[Row]:
 
 
 def measure_status(bench: Bench) -> Iterator[Row]:
-    """`everlean status --json` from the start of the process to its end, with no daemon running."""
+    """Measure `everlean status --json` from the start of the process to its end, without a daemon."""
     library = bench.library(bench.sizes.status)
     config = library.folder.parent / "config.toml"
     config.write_text(
         '[daemon]\nstate_dir = "state"\ncache_dir = "cache"\nruntime_dir = "run"\n[lean]\nbackend = "none"\n'
     )
-    # As it is installed: compiled, also where the environment forbids to write bytecode.
+    # As installed: compiled, also if the environment forbids writing bytecode.
     compiled = {"PYTHONPYCACHEPREFIX": str(bench.folder / "pycache"), "PYTHONDONTWRITEBYTECODE": ""}
     command = [str(EVERLEAN), "status", "--json", "--config", str(config)]
     document = json.loads(run(command, env=compiled))

@@ -1,4 +1,4 @@
-"""What the measurements of `benchmarks/store.py` share: sizes, rows, libraries, the peer, and the machine."""
+"""The common parts of the measurements in `benchmarks/store.py`: sizes, rows, libraries, the peer, the machine."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ PEER_PROGRAM = Path(__file__).with_name("store_peer.py")
 
 
 class BenchmarkError(Exception):
-    """The benchmark cannot go on; the message says why."""
+    """The benchmark cannot go on; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much of everything; `divided` is for a quick look at whether it runs."""
+    """The amount of everything; `divided` is for a quick look at whether it runs."""
 
     commit: tuple[int, ...] = (5_000, 50_000, 500_000)
     commit_peer: int = 50_000
@@ -55,7 +55,7 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure. `target` is what it is to reach, `reached` None where there is no target or no figure."""
+    """One figure with its target, if any; `reached` is None without a target or a figure."""
 
     of: str
     what: str
@@ -69,7 +69,7 @@ class Row:
 
 @dataclass(slots=True)
 class Bench:
-    """What the measurements share: where, how much, the peer, and the libraries that were made already."""
+    """The common parts of the measurements: the folder, the amounts, the peer, and the libraries made so far."""
 
     folder: Path
     sizes: Sizes
@@ -84,7 +84,7 @@ class Bench:
         return self.libraries[n_theorems]
 
     def ask_peer(self, what: str, n_theorems: int, *, times: int) -> tuple[float, ...] | None:
-        """Have the peer do its work in a process of its own; None where there is no peer."""
+        """Have the peer do its work in a process of its own; None without a peer."""
         if self.peer is None:
             return None
         say(f"LeanDojo-v2: {what}, {n_theorems:,} theorems")
@@ -126,7 +126,7 @@ def run(command: Sequence[str], *, env: dict[str, str] | None = None) -> str:
 
 
 def fetch_peer(folder: Path) -> Path | None:
-    """Install the peer without its dependencies; None where there is no way to it."""
+    """Install the peer without its dependencies; None if it cannot be fetched."""
     target = folder / "peer"
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(target), PEER]
     try:
@@ -138,7 +138,7 @@ def fetch_peer(folder: Path) -> Path | None:
 
 
 def machine() -> dict[str, Any]:
-    """Say what it is measured on."""
+    """Return the machine of the run."""
     processor = platform.processor()
     for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
         if line.startswith("model name"):
@@ -157,7 +157,7 @@ def machine() -> dict[str, Any]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """Markdown, one row a figure."""
+    """Return a table of Markdown, one row a figure."""
     lines = ["| | what | measured | target | reached |", "|---|---|---|---|---|"]
     for row in rows:
         value = "not measured" if row.value is None else f"{_rounded(row.value)} {row.unit}"

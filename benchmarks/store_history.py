@@ -1,19 +1,21 @@
-"""A long, lifelike log for `benchmarks/store.py`: what a daemon records of repositories that people work on.
+"""A long, lifelike log for `benchmarks/store.py`: a daemon's record of repositories in active use.
 
-The mix is that of the 300 real commits in docs/design/benchmarks.md ("The daemon on real commits", the last 100 of each
-of three repositories), to which proving is added as the daemon does it: every sorry of a changed file is attempted
-again, sixteen a job. For each commit, on average:
+The mix is that of the 300 real commits in docs/design/benchmarks.md ("The daemon on real commits", the last
+100 of each of three repositories), with proving added as by the daemon: every sorry of a changed file is
+attempted again, sixteen a job. For each commit, on average:
 
-    4.3 files scanned, of 12.8 declarations each (28,839 declarations in 2,256 files there), a proof changed in each
+    4.3 files scanned, of 12.8 declarations each (28,839 declarations in 2,256 files there), a proof changed
+        in each
     1 to 2 sorries opened, about 8 moved (half of them in context only), some changed, filled, removed
     one job_started, commit_observed, theorems_followed, commit_scanned and job_succeeded
-    an attempt for every sorry that was opened, moved or changed; one in twenty finds a proof, which a job of its
-    own checks and finds verified, conditional or short of a check; one prove job in fifty fails
+    an attempt for every opened, moved or changed sorry; one in twenty finds a proof, and a job of its own
+        finds it
+    verified, conditional or short of a check; one prove job in fifty fails
 
-What came out is in the benchmark's JSON.
+The benchmark's JSON has the resulting numbers.
 
-The same seed tells the same history, whatever the clock. Bodies are real and validated, payloads are unique and stored
-as the daemon stores them.
+The same seed tells the same history, whatever the clock. Bodies are real and validated, payloads are unique
+and stored as by the daemon.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ EVENTS_A_BATCH = 2000
 
 @dataclass(slots=True)
 class Commit:
-    """The observation of a commit; what its scan records, in the log's order; and what the provers will work on."""
+    """The observation of a commit, the events of its scan in the log's order, and the provers' work."""
 
     observed: Event
     files: int
@@ -81,7 +83,7 @@ class History:
         ]
 
     def batches(self) -> Iterator[tuple[list[Event], list[bytes]]]:
-        """Yield for ever: the baselines, then one commit of a random repository and the work that follows on it."""
+        """Yield for ever: the baselines, then one commit of a random repository and the following work."""
         for repository in self._repositories:
             yield repository.watch()
             yield from self._with_jobs(repository, repository.commit(self._now(), baseline=True))
@@ -104,7 +106,7 @@ class History:
 
 
 class Repository:
-    """One repository, whose people commit."""
+    """One repository with active people."""
 
     def __init__(self, key: str, n_files: int, rng: random.Random) -> None:
         self.key = key
@@ -115,7 +117,7 @@ class Repository:
         self._files = [new_file(number, rng) for number in range(n_files)]
 
     def watch(self) -> tuple[list[Event], list[bytes]]:
-        """Return how it comes into the log."""
+        """Return its first events."""
         body = RepositoryWatched(
             projects=(),
             repository=self.key,
@@ -131,7 +133,7 @@ class Repository:
         return [(self.stream, body), (self.stream, created)], []
 
     def commit(self, moment: datetime, *, baseline: bool = False) -> Commit:
-        """Commit; return what becomes of it."""
+        """Commit; return the consequences."""
         rng = self._random
         base = self._sha or None
         self.commits += 1
@@ -167,7 +169,7 @@ class Repository:
         return made
 
     def prove(self, sorries: list[tuple[str, SorryPlace]]) -> list[Event]:
-        """One job for these sorries of the newest commit."""
+        """Return the events of one job for these sorries of the newest commit."""
         return prove(self.at, sorries, self._random)
 
     @property
@@ -257,7 +259,7 @@ class Repository:
 
 
 def record_history(log: EventLog, *, n_events: int, seed: int = 1) -> Counter[str]:
-    """Append a history of exactly `n_events`, in large batches; return how many there are of each type."""
+    """Append a history of exactly `n_events`, in large batches; return the number of each type."""
     counts: Counter[str] = Counter()
     events: list[NewEvent] = []
     blobs: dict[str, Path] = {}
@@ -285,8 +287,8 @@ class _Held:
 
 
 def held(payload: bytes) -> dict[str, Path]:
-    """Return what `append` takes for a payload, without the file that a job would leave.
+    """Return `append`'s argument for a payload, without a job's file.
 
-    A hundred thousand small files are most of the time that a long log takes, and no part of what is measured.
+    A hundred thousand small files would take most of the time of a long log, and are not measured here.
     """
     return {hashlib.sha256(payload).hexdigest(): cast("Path", _Held(payload))}

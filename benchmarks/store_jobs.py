@@ -1,4 +1,4 @@
-"""What jobs record of their work, for `benchmarks/store_history.py`: attempts, proofs and their verdicts."""
+"""Jobs' records of their work, for `benchmarks/store_history.py`: attempts, proofs and their verdicts."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ FOUND = 0.05
 FAILED = 0.02
 
 Event = tuple[str, EventBody]
-"""A stream, and what is recorded in it."""
+"""A stream, and an event of it."""
 
 
 class At(NamedTuple):
-    """The commit that a job works on."""
+    """The commit of a job."""
 
     repository: str
     sha: str
@@ -40,7 +40,7 @@ class At(NamedTuple):
 
 
 def prove(at: At, sorries: Sequence[tuple[str, SorryPlace]], rng: random.Random) -> list[Event]:
-    """One job for these sorries; a proof that it finds is checked by a job of its own."""
+    """Return the events of one job for these sorries; a job of its own checks each proof."""
     job = f"prove-{short_hash(at.sha, sorries[0][0], str(len(sorries)))}"
     events: list[Event] = [(f"job:{job}", started(at, job, "prove"))]
     checks: list[Event] = []

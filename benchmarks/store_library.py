@@ -1,8 +1,8 @@
 """A library of theorems for `benchmarks/store.py`: scanned and traced, in our database and in LeanDojo-v2's form.
 
-Files of 25 theorems with 3 tactics each (those that have a tactic proof), from `tests.support.traced_repository`, so
-that both databases hold the same theorems, premises and states. A later commit restates and re-proves 50 theorems, ten
-in each of five files.
+Files of 25 theorems with 3 tactics each (if they have a tactic proof), from
+`tests.support.traced_repository`: both databases hold the same theorems, premises and states. A later commit
+restates and re-proves 50 theorems, ten in each of five files.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ FILES_A_BATCH = 200
 
 @dataclass(slots=True)
 class Library:
-    """The databases of one library in a folder, and the files that later commits change."""
+    """The databases of one library in a folder, and the files for later commits to change."""
 
     folder: Path
     n_theorems: int
@@ -101,7 +101,7 @@ def files_of(n_theorems: int) -> Iterator[TracedFile]:
 
 
 def changed(file: TracedFile, number: int) -> TracedFile:
-    """Return the file with its first theorems restated and proved anew, as commit `number` has it."""
+    """Return the file of commit `number`, with its first theorems restated and proved anew."""
     theorems = list(file.theorems)
     for index, old in enumerate(theorems[:CHANGED_A_FILE]):
         steps = tuple(
@@ -117,7 +117,7 @@ def make_library(folder: Path, n_theorems: int) -> Library:
     library = Library(folder, n_theorems, n_files)
     library.staging.mkdir(parents=True)
     commit = sha(1)
-    # Spread over the second half, and not in the first files, which the others import.
+    # Spread over the second half, and not in the first files, the imports of the others.
     step = max(1, n_files // 2 // CHANGED_FILES)
     targets = set(range(n_files // 2, n_files, step)[:CHANGED_FILES])
     with EventLog.open(library.events_db) as log:
@@ -234,7 +234,7 @@ def _observed(commit: str, parent: str | None) -> CommitObserved:
 
 
 def _scan_of(file: TracedFile) -> ScannedFile:
-    """What the scanner would read of a traced file; theorems only."""
+    """Return the scanner's reading of a traced file; theorems only."""
     declarations = tuple(_declaration(theorem) for theorem in file.theorems)
     return ScannedFile(
         path=file.path, error=None, imports=file.imports, declarations=declarations, sorries=()

@@ -1,11 +1,11 @@
-"""LeanDojo-v2's own database at the same work, for `benchmarks/store.py`, which runs this as a process of its own.
+"""LeanDojo-v2's own database at the same work, run by `benchmarks/store.py` as a process of its own.
 
     python benchmarks/store_peer.py PEER commit DATABASE.json FOLDER TIMES
     python benchmarks/store_peer.py PEER export DATABASE.json FOLDER TIMES
     python benchmarks/store_peer.py PEER import DATABASE.json FOLDER TIMES
 
-PEER is where lean-dojo-v2 1.0.9 was unpacked or installed without its dependencies. Those (torch, ray, GitHub, ...)
-are stood in for by empty modules; nothing that is measured calls into them. Prints the seconds, as JSON.
+PEER is the folder of lean-dojo-v2 1.0.9, unpacked or installed without its dependencies. Empty modules stand
+in for those (torch, ray, GitHub, ...); the measured code calls none of them. Prints the seconds, as JSON.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 
 class _Nothing:
-    """Stands for whatever a module that is not here would have had; a decorator leaves its function as it is."""
+    """Stands for any name in a missing module; a decorator leaves its function as it is."""
 
     def __call__(self, *given: Any, **_named: Any) -> Any:
         return given[0] if len(given) == 1 and callable(given[0]) else self
@@ -35,7 +35,7 @@ class _Nothing:
 
 
 class Empty(types.ModuleType):
-    """A module that has every name."""
+    """A module with every name."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -49,7 +49,7 @@ HEAVY = frozenset(
      "peft", "pexpect", "pytorch_lightning", "rank_bm25", "ray", "requests", "toml", "torch", "torchmetrics", "tqdm",
      "transformers", "trl")
 )  # fmt: skip
-"""What the peer depends on."""
+"""The peer's dependencies."""
 
 
 class StandIns:
@@ -71,13 +71,13 @@ class StandIns:
         return module
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Nothing to run."""
+        """Run nothing."""
 
 
 def database_module(peer: Path) -> Any:
     """Import the peer's `DynamicDatabase` and its models.
 
-    Its package `lean_dojo`, which drives Lean and asks GitHub on import, is entered for its positions alone.
+    Its package `lean_dojo`, with Lean and GitHub in its import, is entered for its positions alone.
     """
     os.environ["GITHUB_ACCESS_TOKEN"] = "none"
     sys.path.insert(0, str(peer))
@@ -100,7 +100,7 @@ def open_database(peer: Path, source: Path, folder: Path) -> tuple[Any, Any]:
 
 
 def record_commit(peer: Path, source: Path, folder: Path, times: int) -> list[float]:
-    """Seconds of `update_repository` and `to_json` after 50 theorems changed: how it takes a commit in."""
+    """Return the seconds of `update_repository` and `to_json` after 50 changed theorems."""
     database, repository = open_database(peer, source, folder)
     database.to_json()
     took = []
@@ -115,7 +115,7 @@ def record_commit(peer: Path, source: Path, folder: Path, times: int) -> list[fl
 
 
 def export(peer: Path, source: Path, folder: Path, times: int) -> list[float]:
-    """Seconds of `export_merged_data`, both splits."""
+    """Return the seconds of `export_merged_data`, both splits."""
     database, repository = open_database(peer, source, folder)
     took = []
     for _ in range(times):
@@ -126,7 +126,7 @@ def export(peer: Path, source: Path, folder: Path, times: int) -> list[float]:
 
 
 def read_database(peer: Path, source: Path, _folder: Path, times: int) -> list[float]:
-    """Seconds of `DynamicDatabase.from_json`, which makes objects and records nothing."""
+    """Return the seconds of `DynamicDatabase.from_json`, for objects alone, without a record."""
     module = database_module(peer)
     took = []
     for _ in range(times):

@@ -1,4 +1,4 @@
-"""Lean source files for `benchmarks/store_history.py`: made up, edited by each commit, and read as the scanner does."""
+"""Lean source files for `benchmarks/store_history.py`: made up, edited by each commit, and read as by the scanner."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ REPROVED_A_FILE = 1.0
 
 @dataclass(slots=True)
 class Decl:
-    """A declaration; `sorry` is the id of the one that it has, once that was opened."""
+    """A declaration; `sorry` is the id of its sorry, once opened."""
 
     name: str
     kind: str
@@ -53,7 +53,7 @@ class SourceFile:
 
 
 def new_file(number: int, rng: random.Random) -> SourceFile:
-    """Make the file of that number."""
+    """Make the file with this number."""
     count = geometric(rng, DECLARATIONS_A_FILE)
     path = f"Library/Part{number % 12}/Section{number}.lean"
     return SourceFile(path, [_new_declaration(number, index, rng) for index in range(count)])
@@ -72,7 +72,7 @@ def _new_declaration(file: int, index: int, rng: random.Random) -> Decl:
 
 
 def first_sorries(file: SourceFile, rng: random.Random) -> None:
-    """Put sorries into a file as it is at first sight."""
+    """Put sorries into a file at first sight."""
     for item in file.declarations:
         if rng.random() < SORRIES_A_FILE / DECLARATIONS_A_FILE:
             item.life = "new"
@@ -81,7 +81,7 @@ def first_sorries(file: SourceFile, rng: random.Random) -> None:
 def edit(file: SourceFile, rng: random.Random, *, number: int) -> list[TheoremStep]:
     """Change a file in commit `number`: lines move; now and then a statement or a proof does; sorries come and go.
 
-    Returns what became of its theorems.
+    Returns the steps of its theorems.
     """
     file.shift += rng.randrange(3)
     declarations = file.declarations
@@ -93,7 +93,7 @@ def edit(file: SourceFile, rng: random.Random, *, number: int) -> list[TheoremSt
             declarations[index].life = "new"
             touched[index] = ["reproved"]
     holding = [index for index, item in enumerate(declarations) if item.life == "held"]
-    # What a file gains in sorries it loses on the average, or it would have no room for more.
+    # A file must lose as many sorries as it gains on the average, or it would have no room for more.
     for index in rng.sample(holding, max(0, len(holding) - MOST_SORRIES_A_FILE)):
         declarations[index].life = "gone"
         touched[index] = ["reproved"]
@@ -116,7 +116,7 @@ def edit(file: SourceFile, rng: random.Random, *, number: int) -> list[TheoremSt
 
 
 def scan(file: SourceFile) -> tuple[dict[str, SorryPlace], bytes]:
-    """Return where a file's sorries stand, by declaration, and the payload of its `file_scanned`."""
+    """Return the places of a file's sorries, by declaration, and the payload of its `file_scanned`."""
     line = 20 + file.shift
     declarations: list[dict[str, Any]] = []
     sorries: list[dict[str, Any]] = []
@@ -199,7 +199,7 @@ def _after(file: SourceFile, item: Decl) -> TheoremAfter:
 
 
 def geometric(rng: random.Random, mean: float) -> int:
-    """A number from 1, small ones more often, with this mean."""
+    """Return a number from 1, small ones more often, with this mean."""
     number = 1
     while rng.random() > 1 / mean:
         number += 1
@@ -207,7 +207,7 @@ def geometric(rng: random.Random, mean: float) -> int:
 
 
 def _poisson(rng: random.Random, mean: float) -> int:
-    """A number from 0 with this mean."""
+    """Return a number from 0 with this mean."""
     number, left = 0, rng.expovariate(1.0)
     while left < mean:
         number += 1

@@ -1,7 +1,7 @@
 """python -m experiments FILE [--folder DIR] [--out DIR]: run an experiment, and write its table and its chart.
 
-What its log has is not measured again, so a run that was killed, or whose file has changed, does the rest. Ends with 1
-and a message where the file is wrong, a task cannot be made, or a model cannot be learned or measured.
+Results in its log are not measured again: after a kill, or a change of its file, a run does the rest. Ends
+with 1 and a message if the file is wrong, a task cannot be made, or a model cannot be learned or measured.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main(given: Sequence[str] | None = None) -> int:
     folder = options.folder or Path("experiments-run") / name
     try:
         text, experiment = read(options.file, options.data)
-        # Whoever asks the hub says so.
+        # Only an explicit setting asks the hub.
         os.environ.setdefault("HF_HUB_OFFLINE", "1")
         from experiments import learning, proving, results
         from experiments.lab import Lab

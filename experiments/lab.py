@@ -1,12 +1,13 @@
-"""The log of an experiment: an event log of its own, and the measuring that it saves.
+"""The log of an experiment: an event log of its own, for measurements to be made only once.
 
     <folder>/events.db      what was begun, measured and finished; the product's log, with a chain of hashes
-    <folder>/...            what a trial works on
+    <folder>/...            a trial's working files
 
-A figure's key is its trial's identity, a hash of all that the file says about the trial, and its name. A figure that
-the log has is read and not measured again: after a kill at any moment a run goes on with the first one that is missing,
-and a changed file measures what the change concerns. A new version of the program measures nothing anew: it takes
-another folder. The versions and the machine of each run are events too, and the page says where there were several.
+A figure's key is its trial's identity, a hash of the trial's part of the file, and its name. A figure in the
+log is read and not measured again: after a kill at any moment a run continues with the first missing one, and
+a changed file only needs the figures it concerns. A new version of the program measures nothing anew: it
+takes another folder. The versions and the machine of each run are events too, and the page reports
+differences.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ LIBRARIES = ("everlean", "torch", "transformers", "pytorch-lightning", "peft", "
 
 
 class Machine(Part):
-    """What a run ran on."""
+    """The machine of a run."""
 
     processor: str
     cores: int
@@ -58,7 +59,7 @@ class RunBegun(EventBody):
 
 
 class FiguresMeasured(EventBody):
-    """A trial's figures of one thing, with the seconds of processor time that they took this process."""
+    """A trial's figures of one thing, with this process's seconds of processor time for them."""
 
     type: ClassVar[str] = "experiment_figures_measured"
     experiment: str
@@ -71,7 +72,7 @@ class FiguresMeasured(EventBody):
 
 
 class TrialFinished(EventBody):
-    """All of a trial is measured. `order`: the names of its parts in the order in which they were worked on."""
+    """All of a trial is measured. `order`: the names of its parts in working order."""
 
     type: ClassVar[str] = "experiment_trial_finished"
     experiment: str
@@ -83,7 +84,7 @@ class TrialFinished(EventBody):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One arm with one seed. `follows_from`: all that the file says about it."""
+    """One arm with one seed. `follows_from`: the trial's part of the file."""
 
     arm: str
     seed: int
@@ -96,13 +97,13 @@ class Trial:
 
 
 def as_text(part: BaseModel) -> str:
-    """Return a part of a file as text, for what a trial follows from."""
+    """Return a part of a file as text, for a trial's `follows_from`."""
     return json.dumps(part.model_dump(mode="json"), sort_keys=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the log has of one trial. `seconds`: of processor time, all its figures together."""
+    """The log's results of one trial. `seconds`: of processor time, all its figures together."""
 
     figures: Mapping[str, Mapping[str, float]]
     order: tuple[str, ...]
@@ -110,10 +111,10 @@ class Known:
 
 
 class Lab:
-    """The log of an experiment in its folder, which one process has open at a time."""
+    """The log of an experiment in its folder, open in one process at a time."""
 
     def __init__(self, folder: Path, name: str, text: str, say: Callable[[str], None]) -> None:
-        """Open the log, made if need be, and record that a run begins.
+        """Open the log, made if missing, and record the begin of a run.
 
         Raises:
             LogError: another process has it, it is damaged, or the disk refuses.
@@ -147,7 +148,7 @@ class Lab:
     def once(
         self, trial: Trial, what: str, measure: Callable[[], Mapping[str, float]]
     ) -> Mapping[str, float]:
-        """Return figures as the log has them; measure and record them where it has none.
+        """Return figures from the log; measure and record missing ones.
 
         Raises:
             ValueError: a figure is no finite number.
@@ -173,7 +174,7 @@ class Lab:
         return result
 
     def each(self, trials: Sequence[Trial]) -> Iterator[Trial]:
-        """Yield the trials of which the log lacks something, each once it is said how far the run is."""
+        """Yield the unfinished trials, reporting the run's progress before each."""
         due = [trial for trial in trials if self.finished(trial) is None]
         began = time.monotonic()
         for number, trial in enumerate(due):
@@ -185,7 +186,7 @@ class Lab:
             yield trial
 
     def finish(self, trial: Trial, order: Sequence[str]) -> None:
-        """Record that everything of a trial is measured."""
+        """Record the end of a trial's measurements."""
         body = TrialFinished(
             experiment=self.name,
             trial=trial.identity,
@@ -196,7 +197,7 @@ class Lab:
         self._append(body, event_id("end of a trial of an experiment", trial.identity))
 
     def finished(self, trial: Trial) -> Known | None:
-        """Return what was measured of a trial; None where that is not all yet."""
+        """Return a trial's results; None before its end."""
         ended = self._finished.get(trial.identity)
         if ended is None:
             return None
@@ -206,7 +207,7 @@ class Lab:
 
     @property
     def head(self) -> str:
-        """The last event's number, and the hash that the log ends with."""
+        """The number of events, and the last hash of the log."""
         return f"{self._log.head.seq} events, ending with {self._log.head.hash.hex()[:16]}"
 
     def _append(self, body: EventBody, identity: str | None) -> None:
@@ -228,7 +229,7 @@ class Lab:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of this program and of the libraries that figures follow from, of those that are there."""
+    """Return the versions of this program and of the installed libraries behind the figures."""
     result = {}
     for name in LIBRARIES:
         try:
@@ -239,7 +240,7 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> Machine:
-    """Return what this process runs on."""
+    """Return the machine of this process."""
     processor = platform.processor() or platform.machine()
     information = Path("/proc/cpuinfo")
     for line in information.read_text(encoding="utf-8").splitlines() if information.exists() else ():

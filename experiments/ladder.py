@@ -1,7 +1,7 @@
-"""The rungs of the ladder on the open sorries of repositories at pinned commits, as the daemon tries and judges them.
+"""The rungs of the ladder on the open sorries of repositories at pinned commits, tried and judged as by the daemon.
 
-Each arm has a store of its own, copied after the repositories are fetched, built and traced: a sorry that one arm has
-solved is still open for another. A sorry counts as solved where the whole gate has verified its proof.
+Each arm has a store of its own, copied after the repositories are fetched, built and traced: a sorry solved
+by one arm is still open for another. A sorry counts as solved if the whole gate has verified its proof.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from store.view.rows import CheckpointRow
 
 
 class RungAgent(BaseAgent):
-    """An agent that tries one rung for so many seconds a sorry, with the models that the configuration names."""
+    """An agent for one rung, with its seconds for a sorry, with the configured models."""
 
     rung = 0
     seconds = 60.0
 
     @classmethod
     def of(cls, given: Repositories, say: Say) -> tuple[RungAgent, list[Pinned]]:
-        """Return an agent, and these repositories, fetched, built and traced; what is done is not done again.
+        """Return an agent, and these repositories, fetched, built and traced; finished work is not repeated.
 
         Raises:
             AgentError: one cannot be read, built or traced.
@@ -123,10 +123,10 @@ def solved_sorries(
     *,
     but_not: Collection[str],
 ) -> Mapping[str, float]:
-    """Return of each sorry but those of `but_not` whether the rung solves it: 1 or 0, by its id.
+    """Map each sorry but those of `but_not` to 1 if the rung solves it, else 0, by its id.
 
-    What the arm's store has already, an attempt of an interrupted run among it, is not tried again. Of a list of
-    SorryDB's all sorries of its repositories are tried, and its own are returned.
+    Sorries in the arm's store, with an attempt of an interrupted run among them, are not tried again. For a
+    list of SorryDB's all sorries of its repositories are tried, and its own are returned.
 
     Raises:
         ExperimentError: a repository cannot be read, built or traced, or the rung lacks its model.
@@ -156,7 +156,7 @@ def solved_sorries(
 
 
 def _copy(paths: Paths, own: Path) -> None:
-    """Copy a store without its cache; its models, which nothing changes here, are linked."""
+    """Copy a store without its cache; its models, unchanged here, are linked."""
     beside = own.with_name(f".{own.name}")
     shutil.rmtree(beside, ignore_errors=True)
     apart = {path.name for path in (paths.cache, paths.runtime, paths.models)}

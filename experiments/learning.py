@@ -52,7 +52,7 @@ class _Arm:
 
 
 def _arms(experiment: Learning) -> list[_Arm]:
-    """Return the rows of the table. Where there are several orders, the label names it."""
+    """Return the rows of the table. With several orders, the label names it."""
     result = []
     for (name, arm), order in product(experiment.arms.items(), experiment.orders):
         in_turn = arm.learned in ("in turn", "by adapters")
@@ -83,7 +83,7 @@ Matrix = list[list[float]]
 
 
 def run(experiment: Learning, lab: Lab) -> Result:
-    """Measure what the log lacks, and return the result of all of it.
+    """Measure the missing figures, and return the result of all of them.
 
     Raises:
         ExperimentError: a task cannot be made, or there is no such metric.
@@ -98,7 +98,7 @@ def run(experiment: Learning, lab: Lab) -> Result:
 
 
 def matrices(experiment: Learning, lab: Lab) -> dict[str, list[Matrix]]:
-    """Measure what the log lacks, and return each seed's matrix by arm.
+    """Measure the missing figures, and return each seed's matrix by arm.
 
     Raises:
         ExperimentError, LearningError: as `run`.
@@ -155,7 +155,7 @@ def _result(experiment: Learning, found: Mapping[str, Sequence[Known]]) -> Resul
     first = next(iter(ends.values()))
     rows, lines = [], []
     for label, each in measured.items():
-        # Those that learn everything at once were measured at the end alone.
+        # Arms with everything at once were measured at the end alone.
         along = all(len(row) == len(rows_) - j for rows_ in each for j, row in enumerate(rows_))
         textbook = [lifelong_metrics(one, [0.0] * len(one)).textbook for one in each] if along else []
         several = along and all(len(one) > 1 for one in each)
@@ -218,7 +218,7 @@ def _percent(figures: Mapping[str, float], metric: str) -> float:
     return 100 * figures[metric]
 
 
-# ---- the result of a chain that began with a model that had learned
+# ---- the result of a chain that began with a trained model
 
 _FRONT_MEANING = """{metric} in percent, mean over the seeds with Student's 95% interval; of a seed the mean over its
 orders. *Right after*: of a task right after it was learned. *Final*: of all tasks after the last one. *Forgetting*:
@@ -309,7 +309,7 @@ def _kept(known: Known, metric: str) -> _Kept:
         return _percent(known.figures[what], metric)
 
     final = [of(f"{name} after {n}") for name in known.order]
-    # Of what was learned at once, or not at all, nothing was measured on the way.
+    # For tasks learned at once, or not at all, nothing was measured on the way.
     own = (f"{name} after {k}" for k, name in enumerate(known.order, start=1))
     after = [of(what) if what in known.figures else end for what, end in zip(own, final, strict=True)]
     chosen = [of(f"{name} for choices") for name in (*known.order, _BASE)]
@@ -375,11 +375,11 @@ class _Run:
                     self._measure(seen, self._chain.path(parent), k)
 
     def _apart(self) -> None:
-        """Learn each task from the first weights, which stay what they are."""
+        """Learn each task from the first weights, left unchanged."""
         self._at_the_end({task.name: self._chain.path(self._learned(task, None, ())) for task in self._tasks})
 
     def _at_the_end(self, models: Mapping[str, Path]) -> None:
-        """Measure every task with the model that is for it, and what is kept of the base."""
+        """Measure every task with its model, and the retention of the base."""
         last = len(self._tasks) - 1
         for task in self._tasks:
             self._measure(task, models[task.name], last)
@@ -392,7 +392,7 @@ class _Run:
             self._measured(f"{task.name} for choices", task, model, "val")
 
     def _together(self) -> None:
-        """Learn everything at once: as many steps as the arms that learn in turn take in all."""
+        """Learn everything at once: as many steps as the arms in turn take in all."""
         everything = joined(self._tasks, self._tasks_folder.with_name(f"{self._trial.seed}-joined"))
         result = self._chain.path(self._learned(everything, None, ()))
         self._at_the_end(dict.fromkeys((one.name for one in self._tasks), result))
@@ -430,7 +430,7 @@ class _Run:
         def found() -> Mapping[str, float]:
             if self._arm.learned == "by words":
                 return _by_words(asked, model, split, self._config)
-            # Of one checkpoint's measurements, all that follow the first find its premises embedded.
+            # After one checkpoint's first measurement, all others find its premises embedded.
             indices = (
                 None
                 if self._config.model_name.startswith(str(self._lab.folder))
@@ -443,7 +443,7 @@ class _Run:
 
 
 def _by_words(task: TaskData, model: Path, split: str, config: RetrieverConfig) -> Mapping[str, float]:
-    """Return what BM25 finds of a task's split, by the measures' own names."""
+    """Return BM25's results on a task's split, by the measures' own names."""
     data = data_module(task.dataset, config, tokens_of=model)
     asked = data.examples(split)
     ranked = {"bm25": rank_baselines(data.corpus, asked, retrieved=config.num_retrieved)["bm25"]}
@@ -452,7 +452,7 @@ def _by_words(task: TaskData, model: Path, split: str, config: RetrieverConfig) 
 
 
 def _pretrained(experiment: Learning, model: Pretrained, lab: Lab) -> tuple[TaskData, str]:
-    """Return the base's task and the model that has learned it, made once for all trials."""
+    """Return the base's task and the model trained on it, made once for all trials."""
     name = hashlib.sha256("".join((as_text(model), *contents(model.base))).encode()).hexdigest()[:16]
     place = lab.folder / "models" / name
     base = base_of(model.base, place / "task")
@@ -472,10 +472,10 @@ def _pretrained(experiment: Learning, model: Pretrained, lab: Lab) -> tuple[Task
 
 
 def learn_adapter(base: Path, task: TaskData, config: RetrieverConfig, rank: int, out: Path) -> int:
-    """Train LoRA matrices on all linear layers of an encoder, write the encoder with them merged in, return the steps.
+    """Train LoRA matrices on all linear layers of an encoder, write the merged encoder, return the steps.
 
-    Batches, loss and number of steps are those of a training in full; the rate is constant, and an interrupted one
-    begins anew. What is there already stays.
+    Batches, loss and number of steps are those of a training in full; the rate is constant, and an
+    interrupted one begins anew. An existing encoder stays.
 
     Raises:
         LearningError: the dataset or the encoder cannot be used.

@@ -1,19 +1,21 @@
 """Measures of forgetting along a chain of tasks.
 
-R[k][j] is the test recall@10 of task j after training on task k (j <= k < N), in percent; A[k] is
-the mean over j <= k of R[k][j]; V[k] is the validation recall@10 of task k after training on it. Two forms of the same
+R[k][j] is the test recall@10 of task j after training on task k (j <= k < N), in percent; A[k] is the mean
+over j <= k of R[k][j]; V[k] is the validation recall@10 of task k after training on it. Two forms of the same
 names:
 
-- `textbook`: the definitions of the continual-learning literature. Forgetting measure FM: Chaudhry et al. 2018
-  (arXiv:1801.10112); backward transfer BWT: Lopez-Paz and Ranzato 2017 (arXiv:1706.08840); windowed forgetting WF:
-  De Lange et al. 2023 (arXiv:2205.13452); extended backward transfer EBWT: the mean of BWT's term over all j < k.
-- `leanagent`: the formulas of the script behind the table of LeanAgent (arXiv:2410.06209), which differ under
-  the same names: its FM compares different tasks, its EBWT is off by one, its WF5 looks at the average A whose set of
-  tasks grows, its IP depends on the first and the last task only. Here so that numbers can be laid beside theirs.
+- `textbook`: the definitions of the continual-learning literature. Forgetting measure FM: Chaudhry et al.
+  2018 (arXiv:1801.10112); backward transfer BWT: Lopez-Paz and Ranzato 2017 (arXiv:1706.08840); windowed
+  forgetting WF: De Lange et al. 2023 (arXiv:2205.13452); extended backward transfer EBWT: the mean of BWT's
+  term over all j < k.
+- `leanagent`: the formulas of the script behind the table of LeanAgent (arXiv:2410.06209), different under
+  the same names: its FM compares different tasks, its EBWT is off by one, its WF5 looks at the average A over
+  a growing set of tasks, its IP depends on the first and the last task only. They are here for comparison
+  with LeanAgent's numbers.
 
-The script rounds A to two decimals and nothing else, and so does its form here. The textbook form is rounded to three
-decimals at the end, because the two decimals in which it is known for LeanAgent's runs seem to be rounded from three:
-their BWT of 1.19 comes out of 1.1847 by way of 1.185 only. A measure that needs more tasks than there are is NaN.
+The script rounds A to two decimals and nothing else, and so does its form here. The textbook form is rounded
+to three decimals at the end, as the two decimals known of LeanAgent's runs seem to be rounded from three:
+their BWT of 1.19 comes out of 1.1847 by way of 1.185 only. A measure is NaN if the tasks are too few.
 """
 
 from __future__ import annotations
@@ -31,10 +33,10 @@ _DECIMALS = 3
 
 @dataclass(frozen=True, slots=True)
 class LifelongMetrics:
-    """The measures of one chain of `n_tasks` tasks, in points of percent but for CFR, which is a ratio.
+    """The measures of one chain of `n_tasks` tasks, in points of percent but for CFR, a ratio.
 
-    `textbook` has FM, WF5 (lower is better), BWT, EBWT, final_average (A[N-1]) and learning_accuracy (mean R[j][j]).
-    `leanagent` has WF5, FM (lower), CFR, EBWT, WP5 and IP (higher).
+    `textbook` has FM, WF5 (lower is better), BWT, EBWT, final_average (A[N-1]) and learning_accuracy (mean
+    R[j][j]). `leanagent` has WF5, FM (lower), CFR, EBWT, WP5 and IP (higher).
     """
 
     n_tasks: int
@@ -52,7 +54,7 @@ def lifelong_metrics(
         validation_recall_at_10: V[k] for k = 0..N-1, in percent.
 
     Raises:
-        ValueError: there is no task, a row has another length, or a value is no number in 0..100.
+        ValueError: no task is given, a row has another length, or a value is no number in 0..100.
     """
     n = len(test_recall_at_10)
     if n == 0:
@@ -83,8 +85,9 @@ def averages(test_recall_at_10: Sequence[Sequence[float]]) -> list[float]:
 
 
 def _textbook(rows: list[list[float]]) -> dict[str, float]:
-    # A row is one task's recall through time: first when it was learned, last at the end. The last task has no later
-    # evaluation, so it can neither be forgotten nor gain.
+    # Return the textbook measures. A row is one task's recall through time: first after its training, last at
+    # the end.
+    # The last task has no later evaluation, so it can neither be forgotten nor gain.
     earlier = rows[:-1]
     return {
         "FM": _mean([max(row[:-1]) - row[-1] for row in earlier]),

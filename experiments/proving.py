@@ -1,8 +1,9 @@
-"""Prove theorems with several provers and budgets: what share of them, by rung and by what they are shown.
+"""Prove theorems with several provers and budgets: the share proved, by rung and by the shown premises.
 
-The search, the proposers and the trainers are the product's. A theorem counts as proved where a search found a proof
-within its budget and Lean accepted the whole theorem. What a smaller budget proved is not searched again with a larger
-one. In the log a trial has one figure a budget: of each theorem that no smaller one proved, whether this one did.
+The search, the proposers and the trainers are the product's. A theorem counts as proved if a search found a
+proof within its budget and Lean accepted the whole theorem. Theorems proved with a smaller budget are not
+searched again with a larger one. In the log a trial has one figure a budget: for each theorem not proved by a
+smaller one, whether this one did.
 """
 
 from __future__ import annotations
@@ -49,13 +50,13 @@ from tests.support.tiny_models import make_tiny_retriever
 SECONDS = 3600.0
 """Of a search; its budget of tactics ends it before."""
 AT_ONCE = 4
-"""Searches, each with a Lean of its own; what one finds does not depend on the others."""
+"""Searches, each with a Lean of its own; their finds do not depend on one another."""
 _FINDS_ITSELF = "exact?"
-"""Not offered where the lemma that is searched for stands above."""
+"""Not offered if the wanted lemma stands above."""
 
 
 def run(experiment: Proving, lab: Lab) -> Result:
-    """Measure what the log lacks, and return the result of all of it.
+    """Measure the missing figures, and return the result of all of them.
 
     Raises:
         ExperimentError: a repository cannot be worked on, or no such Lean is here.
@@ -110,7 +111,7 @@ def _measure(experiment: Proving, arm: Prover, trial: Trial, lab: Lab) -> None:
 
 
 def _within(tactics: Mapping[str, float], budget: int, *, but_not: frozenset[str]) -> dict[str, float]:
-    """Return what a budget proves: the search is the same for each, and ends at its proof."""
+    """Return the theorems proved by a budget: the search is the same for each, and ends at its proof."""
     return {name: float(0 < used <= budget) for name, used in tactics.items() if name not in but_not}
 
 
@@ -118,7 +119,7 @@ def _within(tactics: Mapping[str, float], budget: int, *, but_not: frozenset[str
 
 
 class _Bench:
-    """The library of an experiment, with the models of a seed; what was trained already is loaded."""
+    """The library of an experiment, with the models of a seed, trained once."""
 
     def __init__(self, experiment: Proving, given: LibraryTheorems, seed: int, lab: Lab) -> None:
         self._seed, self._shown, self._practice = seed, experiment.shown, experiment.practice
@@ -135,14 +136,14 @@ class _Bench:
         self._key = ReplKey(wheel.backend(), project, self._library.imports)
 
     async def tactics(self, finder: Finder | None, most: int) -> Mapping[str, float]:
-        """Return of each theorem how many tactics its proof took; 0 where there is none within so many."""
+        """Map each theorem to the number of tactics in its proof; 0 if none has at most `most`."""
         result = await self._searched(self._held_out, finder, most)
         return {one.name: float(result[one.name][1]) for one in self._held_out}
 
     async def _searched(
         self, theorems: Sequence[Theorem], finder: Finder | None, most: int
     ) -> dict[str, tuple[str, int]]:
-        """Return of each theorem a proof that Lean accepts and the tactics that it took; "" and 0 without one."""
+        """Map each theorem to a proof accepted by Lean and its number of tactics; "" and 0 without one."""
         budget = Budget(nodes=most, seconds=SECONDS, tactic_timeout_s=60, calls=most)
         result = dict.fromkeys((one.name for one in theorems), ("", 0))
         left = iter(theorems)
@@ -175,7 +176,7 @@ class _Bench:
         return ("", 0) if refused else ("\n  ".join(lines), search.calls)
 
     def finder(self, arm: Prover) -> Finder | None:
-        """Return what finds this arm's premises."""
+        """Return this arm's premise finder."""
         match arm.premises:
             case "none":
                 return None
@@ -204,13 +205,13 @@ class _Bench:
         return self._trained(self._learned("commit 0", self._of_commit(0)), None, ())
 
     def _after_commits(self) -> str:
-        """Return the checkpoint after all commits: each one's lemmas are searched for, and what is proved learned."""
+        """Return the checkpoint after all commits: each one's lemmas are searched, the proved ones learned."""
         checkpoint = self._first()
         tasks = [self._learned("commit 0", self._of_commit(0))]
         for number in range(1, COMMITS):
             name = f"commit {number}"
             if not (self._folder / name).exists():
-                # What `simp` uses by itself proves itself.
+                # The lemmas `simp` uses by itself prove themselves.
                 requests = [one for one in self._of_commit(number) if not one.by_simp]
                 proofs = asyncio.run(self._searched(requests, self._fused(checkpoint), self._practice))
                 proved = [one for one in requests if proofs[one.name][0]]
@@ -239,7 +240,7 @@ class _Bench:
     def _learned(
         self, name: str, lemmas: Sequence[Theorem], proofs: Mapping[str, str] | None = None
     ) -> TaskData:
-        """Return the dataset of lemmas and their proofs, those of people unless there are others; written once."""
+        """Return the dataset of lemmas and their proofs, people's unless others are given; written once."""
         folder = self._folder / name
         if not folder.exists():
             goals = asyncio.run(self._goals(lemmas))
@@ -299,7 +300,7 @@ class _Symbols(Finder):
 
 
 class _Drawn(Finder):
-    """Premises that the seed draws for a state."""
+    """Premises drawn by the seed for a state."""
 
     def __init__(self, corpus: Corpus, premises: int, seed: int) -> None:
         super().__init__(corpus, premises)
@@ -364,7 +365,7 @@ def _result(experiment: Proving, found: Mapping[str, Sequence[Known]]) -> Result
 
 
 def _proved(each: Sequence[Known], budgets: Sequence[int]) -> dict[str, float]:
-    """Return of each theorem in what share of the seeds one of these budgets proved it, in percent."""
+    """Map each theorem to the percentage of seeds with a proof in one of these budgets."""
     by_seed = []
     for known in each:
         proved: dict[str, float] = {}

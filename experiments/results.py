@@ -15,13 +15,13 @@ from store.files import write_whole
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What an experiment found.
+    """The result of an experiment.
 
     Attributes:
         head: the columns' names.
         rows: of the table.
         chart: an SVG.
-        meaning: what the columns say, for the page.
+        meaning: of the columns, for the page.
         seconds: of processor time, of everything in the table.
         without_lean: it is measured on letters.
     """
@@ -41,7 +41,7 @@ class Result:
 
 
 def with_interval(values: Sequence[float]) -> str:
-    """Return a mean with half of Student's 95% interval; of a single seed the value, "" for no value."""
+    """Return a mean with half of Student's 95% interval; for a single seed the value, "" for no value."""
     if not values or any(map(math.isnan, values)):
         return ""
     mean, half = interval(values)
@@ -49,7 +49,7 @@ def with_interval(values: Sequence[float]) -> str:
 
 
 def gain(values: Sequence[float], others: Sequence[float]) -> str:
-    """Return the paired difference of two arms over the seeds; "within" where its interval has zero in it."""
+    """Return the paired difference of two arms over the seeds; "within" if its interval has zero in it."""
     differences = [one - other for one, other in zip(values, others, strict=True)]
     mean, half = interval(differences)
     if math.isinf(half):
@@ -58,7 +58,7 @@ def gain(values: Sequence[float], others: Sequence[float]) -> str:
 
 
 def mean_at(each: Sequence[Sequence[float | None]], at: int) -> float | None:
-    """Return the mean over seeds of the values at a position; None where one has none."""
+    """Return the mean over seeds of the values at a position; None if a seed has none."""
     values = [one[at] for one in each]
     known = [value for value in values if value is not None]
     return statistics.fmean(known) if len(known) == len(values) else None
@@ -73,7 +73,7 @@ def write(result: Result, experiment: Learning | Proving, lab: Lab, text: str, o
         lab: its open log.
         text: of the file.
         out: a folder.
-        shown: the file's path, as the page names it.
+        shown: the file's path for the page.
 
     Raises:
         OSError: the folder cannot be written.
@@ -111,7 +111,7 @@ def write(result: Result, experiment: Learning | Proving, lab: Lab, text: str, o
 
 
 def duration(seconds: float) -> str:
-    """Return seconds as people read them."""
+    """Return seconds in the largest fitting unit."""
     if seconds < 120:
         return f"{seconds:.0f} seconds"
     return f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.1f} hours"

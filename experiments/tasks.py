@@ -28,7 +28,7 @@ SPLITS = ("train", "val", "test")
 
 
 def contents(source: Source) -> tuple[str, ...]:
-    """Return what a source's files hold, as a hash of each file; () where the experiment makes them itself.
+    """Return a hash of each file of a source; () if the experiment makes them itself.
 
     Raises:
         ExperimentError: a dataset is not there.
@@ -53,7 +53,7 @@ def contents(source: Source) -> tuple[str, ...]:
 
 
 def make_tasks(source: Source, folder: Path, seed: int, say: Callable[[str], None]) -> list[TaskData]:
-    """Return the tasks in the file's order, made in `folder` where they are not there yet.
+    """Return the tasks in the file's order; make missing ones in `folder`.
 
     Raises:
         ExperimentError: a repository cannot be traced.
@@ -94,7 +94,7 @@ def _once(folder: Path, make: Callable[[Path], object]) -> None:
 
 
 def _traced(source: Repositories, folder: Path, say: Callable[[str], None]) -> list[TaskData]:
-    """Trace repositories as the daemon does, and export each; what is traced or exported already stays."""
+    """Trace repositories as the daemon does, and export each; existing traces and exports stay."""
     from daemon.leandojo import AgentError
     from experiments.ladder import RungAgent
     from store.leandojo.exporting import export_leandojo
@@ -165,7 +165,7 @@ def _premise(module: str, number: int, code: str, name: str | None = None) -> di
 def _theorem(
     path: str, module: str, number: int, premises: int, state: str, uses: Sequence[int] | None = None
 ) -> dict[str, Any]:
-    """Return a theorem that uses some of its file's premises by number: without any named, its own number's."""
+    """Return a theorem with some of its file's premises, by number; by default its own number's."""
     row = premises + number + 1  # behind all premises of its file
     used = [
         {
@@ -205,7 +205,7 @@ def write_dataset(
         (folder / "random" / f"{split}.json").write_text(json.dumps(content), encoding="utf-8")
 
 
-# ---- statements and the premises that their proofs name
+# ---- statements and the premises of their proofs
 
 Statements = tuple[list[str], list[tuple[str, list[int]]]]
 """Premises, and statements with the numbers of theirs."""
@@ -235,7 +235,7 @@ def _read(source: Premises, name: str) -> Statements:
 
 
 def base_of(source: Premises, folder: Path) -> TaskData:
-    """Return all repositories of a source as one task, made in `folder`; each has the same share of what is asked."""
+    """Return all repositories of a source as one task, made in `folder`; each has the same share of test statements."""
     _once(
         folder,
         lambda place: write_premises(place, [_read(source, name) for name in source.repositories], 0, source),
@@ -244,7 +244,7 @@ def base_of(source: Premises, folder: Path) -> TaskData:
 
 
 def write_premises(folder: Path, repositories: Sequence[Statements], seed: int, sizes: Premises) -> None:
-    """Write a task's dataset. What is held out is asked over premises of files of its own, of all repositories."""
+    """Write a task's dataset. Test statements are asked over premises of files of their own, of all repositories."""
     modules = {
         "Held": (sizes.held_out, sizes.asked_of),
         "Chosen": (sizes.held_out // 2, sizes.asked_of),
@@ -295,7 +295,7 @@ def write_premises(folder: Path, repositories: Sequence[Statements], seed: int, 
 
 
 def asked_alone(task: TaskData) -> TaskData:
-    """Return a task of `write_premises` without what is learned, made beside it: so little has to be embedded."""
+    """Return a task of `write_premises` without its training part, made beside it: little has to be embedded."""
 
     def make(place: Path) -> None:
         lines = (task.dataset / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
@@ -314,10 +314,10 @@ def asked_alone(task: TaskData) -> TaskData:
 
 
 def joined(tasks: Sequence[TaskData], folder: Path) -> TaskData:
-    """Return the tasks' training splits as one task, made in `folder`: what joint training learns from.
+    """Return the tasks' training splits as one task, made in `folder`, for joint training.
 
-    A file that several tasks have with the same premises and imports is one file; another one of its path is called
-    `<task>/<path>`. The other splits are empty: each task is measured on its own.
+    A file shared by several tasks with the same premises and imports is one file; another one of its path is
+    called `<task>/<path>`. The other splits are empty: each task is measured on its own.
     """
 
     def make(place: Path) -> None:
@@ -353,7 +353,7 @@ def joined(tasks: Sequence[TaskData], folder: Path) -> TaskData:
 
 
 def ordered(tasks: Sequence[TaskData], order: Order, seed: int) -> list[TaskData]:
-    """Return the tasks in this order. Of tasks with as many easy theorems the file's order decides."""
+    """Return the tasks in this order. Between tasks with as many easy theorems the file's order decides."""
     if order in ("given", "reversed"):
         return list(tasks) if order == "given" else list(reversed(tasks))
     if order == "shuffled":
@@ -364,7 +364,7 @@ def ordered(tasks: Sequence[TaskData], order: Order, seed: int) -> list[TaskData
 
 
 def easy_theorems(tasks: Sequence[TaskData]) -> dict[str, int]:
-    """Return each task's easy theorems: with at most as many steps as the easiest third of all, as `store.curriculum`.
+    """Return each task's easy theorems: with at most the steps of the easiest third of all, as `store.curriculum`.
 
     Theorems without steps, which it deals out evenly over the thirds, count as none here.
     """

@@ -1,8 +1,8 @@
-"""The library in `experiments/library`: its lemmas, and the theorems that are held out of it.
+"""The library in `experiments/library`: its lemmas, and the theorems held out of it.
 
-Lemmas come in commits, a quarter of them in each, by the hash of their names. What a retriever learns of a lemma is its
-goal, as Lean says it, and the lemmas that a proof of it names. `HeldOut.lean` is never compiled here and nothing of it
-is learned.
+Lemmas come in commits, a quarter of them in each, by the hash of their names. A retriever learns a lemma from
+its goal, in Lean's words, and from the lemmas named in its proof. `HeldOut.lean` is never compiled here and
+nothing of it is learned.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ COMMITS = 4
 SOURCES = Path(__file__).with_name("library")
 HELD_OUT = "HeldOut.lean"
 _FILES = ("Logic.lean", "Naturals.lean", "Options.lean", "Lists.lean", "Orders.lean")
-"""In the order in which they import each other."""
+"""In the order of their imports."""
 _LEANS_OWN = ("Init/Logic.lean", "Init/Simp.lean", "Init/Nat.lean")
-"""Files of Lean's library whose theorems are premises too."""
+"""Files of Lean's library with theorems as premises."""
 _WORD = re.compile(r"[^\W\d][\w.'?!₂]*")
 
 
@@ -51,7 +51,7 @@ class Theorem:
 
     @property
     def commit(self) -> int:
-        """The number of the commit that it comes with, from 0."""
+        """The number of its commit, from 0."""
         return hashlib.sha256(self.name.encode()).digest()[0] % COMMITS
 
     def asked(self, proof: Sequence[str] = ("sorry",)) -> str:
@@ -101,7 +101,7 @@ class Library:
         return {one.name: one for each in self.premises.values() for one in each}
 
     def named(self, theorem: Theorem, text: str) -> tuple[Theorem, ...]:
-        """Return the lemmas that a proof of a theorem names, as Lean looks their names up in its namespace."""
+        """Return the lemmas named in a proof of a theorem, by Lean's lookup in its namespace."""
         spaces = [*_around(theorem.name), ""]
         result = {}
         for word in _WORD.findall(text):
@@ -114,7 +114,7 @@ class Library:
         return tuple(result.values())
 
     def texts(self) -> list[str]:
-        """Return the statements that a tokenizer is made of."""
+        """Return the statements for a tokenizer."""
         return [one.code for each in self.premises.values() for one in each]
 
     def write(self, folder: Path, learned: Collection[tuple[Theorem, str, str]]) -> None:

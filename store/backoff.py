@@ -1,4 +1,4 @@
-"""Exponential back-off: how long what failed waits before its next try."""
+"""Exponential back-off: the wait of a failure before its next try."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class Backoff:
     """Waits that grow by `factor` with each failure in a row, from `first_s` to `longest_s`.
 
     Attributes:
-        jitter: how much shorter or longer a wait is, as a share of it, so that what failed at once is not tried at
-            once again; it takes dice.
+        jitter: the share by which a wait is shorter or longer at most, to spread simultaneous failures; it
+            takes dice.
     """
 
     first_s: float
@@ -24,7 +24,7 @@ class Backoff:
     jitter: float = 0.0
 
     def wait_s(self, failures: int, dice: Random | None = None) -> float:
-        """Return the seconds to wait after so many failures in a row; there is at least one."""
-        # No wait is doubled a hundred times before it is the longest; a float overflows after a thousand.
+        """Return the seconds to wait after this number of failures in a row, at least one."""
+        # A wait reaches the longest before a hundred doublings; a float overflows after a thousand.
         wait_s = min(self.first_s * self.factor ** min(max(failures - 1, 0), 100), self.longest_s)
         return wait_s if dice is None else wait_s * dice.uniform(1 - self.jitter, 1 + self.jitter)

@@ -1,12 +1,12 @@
-"""In which order to learn from repositories: those with most easy theorems first.
+"""The order to learn repositories in: those with most easy theorems first.
 
-A theorem is as difficult as e^S, S being the steps of its proof; everything here is in S, which orders alike and cannot
-overflow. A third of the proofs are easy, a third medium, a third hard: the limits are the 33rd and 67th percentile of
-S over the theorems that have proof steps and no sorry. A theorem with a sorry, or with no steps (proved by a term), has
-no difficulty; they are dealt out evenly over the three by a hash of the theorem, so that one that comes or
-goes moves no other. `compat` gives LeanDojo-v2 1.0.9's own buckets and order instead, for
-comparison and not for use: its percentiles are taken over infinities and can be NaN, and a proof of more than 709 steps
-stops everything.
+A theorem's difficulty is e^S, S being the steps of its proof; everything here is in S, which orders alike and
+cannot overflow. A third of the proofs are easy, a third medium, a third hard: the limits are the 33rd and
+67th percentile of S over the theorems with proof steps and without a sorry. A theorem with a sorry, or
+without steps (proved by a term), has no difficulty; these are dealt out evenly over the three by a hash of
+the theorem, so that adding or removing one moves no other. `compat` gives LeanDojo-v2 1.0.9's own buckets and
+order instead, for comparison and not for use: its percentiles are taken over infinities and can be NaN, and a
+proof of more than 709 steps stops everything.
 
 Counted by SQLite, trace by trace: memory grows with the number of different S alone. Standard library only.
 """
@@ -31,11 +31,11 @@ _LARGEST_S = math.log(1.797e308)
 
 
 COMPAT_LAST_STEPS = 709
-"""The longest proof that LeanDojo-v2 can rate: e^710 is no double."""
+"""The longest proof LeanDojo-v2 can rate: e^710 is no double."""
 
 Number = TypeVar("Number", int, float)
 _Found = tuple[int, int, int, int]
-"""How many theorems are easy, medium, hard, and without a proof."""
+"""The numbers of easy, medium, hard, and unproved theorems."""
 
 
 class CompatError(LogError):
@@ -46,7 +46,7 @@ class CompatError(LogError):
 class Thresholds:
     """The limits of the buckets, in steps, both inclusive: easy up to `easy`, medium up to `medium`, hard beyond.
 
-    Whole or fractional, for percentiles lie between two lengths; LeanDojo-v2's may be infinite or NaN.
+    Whole or fractional, as percentiles lie between two lengths; LeanDojo-v2's may be infinite or NaN.
     """
 
     easy: float
@@ -55,16 +55,16 @@ class Thresholds:
 
 @dataclass(frozen=True, slots=True)
 class CurriculumRepository:
-    """A repository's place and what its traced commit has.
+    """A repository's place, and the numbers of its traced commit.
 
     Attributes:
         order: from 1.
         sha: the traced commit.
-        theorems: all of them, which `easy`, `medium`, `hard` and `no_proof` add up to.
+        theorems: all of them, the sum of `easy`, `medium`, `hard` and `no_proof`.
         no_proof: only with `compat`, those with a sorry.
         sorries: those with a sorry; without `compat` they are dealt out over the other three.
         proofless: those with neither a sorry nor steps; they are dealt out too.
-        completeness: the share of files, 0 to 1, that were extracted whole.
+        completeness: the share of files, 0 to 1, extracted whole.
     """
 
     order: int
@@ -85,7 +85,7 @@ class CurriculumRepository:
 
 @dataclass(frozen=True, slots=True)
 class Curriculum:
-    """Repositories in the order to learn from them. `thresholds` is None where no proof has steps."""
+    """Repositories in learning order. `thresholds` is None if no proof has steps."""
 
     repositories: tuple[CurriculumRepository, ...]
     thresholds: Thresholds | None
@@ -101,7 +101,7 @@ class Limit:
 
     @classmethod
     def of(cls, steps: float) -> Limit:
-        """Describe a limit; JSON has no infinity and no NaN, which LeanDojo-v2's can be."""
+        """Describe a limit; JSON has no infinity and no NaN, both possible in LeanDojo-v2's."""
         return cls(steps if math.isfinite(steps) else None, rating(steps), f"e^{steps:.4g}")
 
     @property
@@ -122,7 +122,7 @@ class Ordered:
     compat: bool
     """whether these are LeanDojo-v2's own"""
     thresholds: Limits | None
-    """both inclusive; null where no proof has steps"""
+    """both inclusive; null if no proof has steps"""
     repositories: list[CurriculumRepository]
     """in order"""
 
@@ -138,17 +138,17 @@ class Ordered:
 
 
 def difficulty(n_tactics: int, *, has_sorry: bool) -> int | None:
-    """Return S, the steps of a proof; None for a proof by a term and for one that holds a sorry."""
+    """Return S, the steps of a proof; None for a proof by a term or with a sorry."""
     return None if has_sorry or n_tactics == 0 else n_tactics
 
 
 def rating(steps: float | None) -> float | None:
-    """Return e^S; None where there is no S, or where e^S is no float (beyond 709 steps)."""
+    """Return e^S; None without S, or if e^S is no float (beyond 709 steps)."""
     return None if steps is None or not steps <= _LARGEST_S else math.exp(steps)
 
 
 def thresholds(counted: Mapping[int, int]) -> Thresholds | None:
-    """Return the limits over {S: how many proofs have it}; None where there are none."""
+    """Return the limits over {S: number of proofs}; None without any."""
     total = sum(counted.values())
     if total == 0:
         return None
@@ -157,10 +157,10 @@ def thresholds(counted: Mapping[int, int]) -> Thresholds | None:
 
 
 def curriculum(db: sqlite3.Connection, *, compat: bool = False) -> Curriculum:
-    """Return the order of all repositories that a current trace is of: the newest of each.
+    """Return the order of all repositories with a current trace, by the newest of each.
 
-    With `compat` every current trace is a repository of its own, as LeanDojo-v2 has it, and those with as many easy
-    theorems stand in the order of their recording, else in that of their names.
+    With `compat` every current trace is a repository of its own, as in LeanDojo-v2, and those with as many
+    easy theorems stand in the order of their recording, else in that of their names.
 
     Raises:
         CompatError: `compat`, and LeanDojo-v2 fails on these theorems.
@@ -178,13 +178,13 @@ _LEANDOJO_SORRY = (
 )
 """Its rule: the letters anywhere in a tactic. `has_sorry` is Lean's word."""
 
-# Other digits of the key than the splits look at.
+# Other digits of the key than the splits use.
 _THIRD = "CASE WHEN substr(t.split_key, 13) < '5555' THEN 0 WHEN substr(t.split_key, 13) < 'aaaa' THEN 1 ELSE 2 END"
 
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """A trace's theorems: by S where they have one, else by the third that they are dealt to."""
+    """A trace's theorems: by S if they have one, else by their dealt third."""
 
     by_steps: Counter[int]
     dealt: tuple[int, int, int]
@@ -265,7 +265,7 @@ def _rows(found: Iterable[tuple[TraceRow, _Counted, _Found]]) -> tuple[Curriculu
 
 
 def _percentile(ordered: Sequence[tuple[int, int]], total: int, percent: int) -> float:
-    """Interpolate between the two lengths that the percentile lies between."""
+    """Interpolate between the two lengths around the percentile."""
     below, part = divmod((total - 1) * percent, 100)
     low, high = _nth(ordered, below), _nth(ordered, min(below + 1, total - 1))
     return (low * (100 - part) + high * part) / 100
@@ -286,7 +286,7 @@ def compat_difficulty(n_steps: int, *, has_sorry: bool) -> float | None:
     """Return their rating: e^steps, infinity with a sorry, None without steps.
 
     Raises:
-        CompatError: the proof is too long for a float, which ends their program.
+        CompatError: the proof is too long for a float, the end of their program.
     """
     if has_sorry:
         return math.inf
@@ -320,7 +320,7 @@ def _as_leandojo(counted: Iterable[tuple[TraceRow, _Counted]]) -> Curriculum:
 
 
 def _ratings(counted: _Counted) -> Counter[float]:
-    """Return {rating: how many}, of the theorems that have one."""
+    """Return {rating: number}, of the rated theorems."""
     rated = {compat_difficulty(steps, has_sorry=False): number for steps, number in counted.by_steps.items()}
     return +Counter(
         {math.inf: counted.sorries, **{value: one for value, one in rated.items() if value is not None}}
@@ -328,8 +328,10 @@ def _ratings(counted: _Counted) -> Counter[float]:
 
 
 def _compat_buckets(ratings: Mapping[float, int], proofless: int, easy: float, medium: float) -> _Found:
-    """Sort one repository's theorems into their buckets: those without steps are dealt out in three parts, the rest to
-    hard. Nothing is below a limit that is NaN."""
+    """Sort one repository's theorems into their buckets.
+
+    Those without steps are dealt out in three parts, the rest to hard. Nothing is below a NaN limit.
+    """
     third = proofless // 3
     result = [third, third, proofless - 2 * third, 0]
     for rating, number in ratings.items():

@@ -9,15 +9,15 @@ from store.text import listed
 
 
 class LogError(Exception):
-    """The store cannot do what was asked. Nothing was written."""
+    """The store cannot do the request. Nothing was written."""
 
 
 class InvalidAppendError(LogError):
-    """An append that could never succeed: empty, without an expectation, or not storable as JSON text."""
+    """An append without any chance: empty, without an expectation, or not storable as JSON text."""
 
 
 class ConcurrencyError(LogError):
-    """A stream is not at the version that the caller expected; nothing was written."""
+    """A stream is not at the caller's expected version; nothing was written."""
 
     def __init__(self, stream: str, *, expected: object, actual: int) -> None:
         super().__init__(
@@ -40,7 +40,7 @@ class IdempotencyError(LogError):
 
 
 class UnknownEventError(LogError):
-    """An event type, or a version of it, that this program does not know. It is never skipped."""
+    """An event type, or a version of it, unknown to this program. It is never skipped."""
 
     def __init__(self, seq: int, event_type: str, version: int, *, known: int | None) -> None:
         why = "no such type" if known is None else f"the newest known version is {known}"
@@ -55,7 +55,7 @@ class UnknownEventError(LogError):
 
 
 class MalformedEventError(LogError):
-    """A stored event does not have the shape that its type and version promise."""
+    """A stored event has not the shape of its type and version."""
 
     def __init__(self, seq: int, event_type: str, version: int, reason: str) -> None:
         super().__init__(
@@ -68,7 +68,7 @@ class MalformedEventError(LogError):
 
 
 class BlobMissingError(LogError):
-    """A payload that an event cites is neither in the log nor given with the append."""
+    """A payload cited by an event is neither in the log nor given with the append."""
 
     def __init__(self, sha256: str, *, reason: str = "it is not in the log") -> None:
         super().__init__(
@@ -78,7 +78,7 @@ class BlobMissingError(LogError):
 
 
 class BlobCorruptError(LogError):
-    """A payload does not have the hash that it is named by."""
+    """A payload has another hash than its name."""
 
     def __init__(self, sha256: str, *, actual: str, where: str) -> None:
         super().__init__(
@@ -94,7 +94,7 @@ class LogVersionError(LogError):
 
 
 class NotALogError(LogError):
-    """The file is no database, or a database of something else."""
+    """The file is no database, or another program's."""
 
 
 class DatabaseMissingError(LogError):
@@ -110,7 +110,7 @@ class DatabaseLockedError(LogError):
 
 
 class DatabaseFullError(LogError):
-    """The disk, or the quota, is full. What was acknowledged before is safe."""
+    """The disk, or the quota, is full. Acknowledged events are safe."""
 
 
 class DatabaseCorruptError(LogError):
@@ -118,9 +118,9 @@ class DatabaseCorruptError(LogError):
 
 
 class LogDamagedError(LogError):
-    """The log is not what was recorded: its end is gone, or an event in it has another hash.
+    """The log differs from its record: its end is gone, or an event in it has another hash.
 
-    `seq` is the first event concerned, None where that is not known.
+    `seq` is the first such event, None if unknown.
     """
 
     def __init__(self, path: object, seq: int | None, what: str) -> None:
@@ -133,7 +133,7 @@ class LogDamagedError(LogError):
 
 
 class SegmentError(LogError):
-    """A segment of a shipped log is missing, doubled, or not what was shipped; `name` is the segment."""
+    """A segment of a shipped log is missing, doubled, or changed; `name` is the segment."""
 
     def __init__(self, url: str, name: str, what: str, remedy: str = "") -> None:
         remedy = remedy or (
@@ -168,11 +168,13 @@ class ViewError(LogError):
 
 
 def is_damage(error: LogError) -> bool:
-    """Return whether a file that cannot be read is damaged or gone; not: newer, locked, closed to this user."""
+    """Return whether an unreadable file is damaged or gone; not: newer, locked, closed to this user."""
     damage = DatabaseCorruptError | DatabaseMissingError | LogDamagedError | NotALogError
-    return isinstance(error, damage) or type(error) is LogError  # what a damaged schema leads to has no class
+    return (
+        isinstance(error, damage) or type(error) is LogError
+    )  # the consequences of a damaged schema have no class
 
 
 def without_remedy(error: LogError) -> str:
-    """Return what is wrong, and not what to do, for a message that says another remedy."""
+    """Return the problem without the remedy, for a message with another remedy."""
     return error.what if isinstance(error, LogDamagedError) else str(error.__cause__ or error)

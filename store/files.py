@@ -1,4 +1,4 @@
-"""Files that a power cut leaves whole or as they were, and file locks that end with their holder.
+"""Files that a power cut leaves whole or unchanged, and file locks that end with their holder.
 
 Standard library only, and little of it: every job and command imports this.
 """
@@ -19,7 +19,7 @@ from typing import BinaryIO
 
 
 def sync(file: Path | int) -> None:
-    """Flush to the disk: a file's content, a folder's names, or what was written to an open descriptor."""
+    """Flush to the disk: a file's content, a folder's names, or the writes to an open descriptor."""
     if isinstance(file, int):
         os.fsync(file)
         return
@@ -27,7 +27,7 @@ def sync(file: Path | int) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        # A file system that keeps its names elsewhere, as CIFS does, flushes no folder.
+        # File systems with their names elsewhere, such as CIFS, flush no folder.
         if error.errno != errno.EINVAL or not file.is_dir():
             raise
     finally:
@@ -45,15 +45,15 @@ def sync_tree(folder: Path) -> None:
 def written_whole(
     path: Path, *, temporary: Path | None = None, mode: int = 0o666, flush_folder: bool = True
 ) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of `path`, durably, once the block ends; after an error nothing has changed.
+    """Open a file that replaces `path`, durably, at the end of the block; after an error nothing has changed.
 
-    Two that write one path at once each leave a whole file; the later one stays.
+    Two concurrent writers of one path each leave a whole file; the later one stays.
 
     Args:
-        temporary: where the file grows; one that is there is written over. None: a new name beside `path`, which a
-            kill leaves behind, so a large file that the next run writes again has one of its own.
+        temporary: the growing file; an existing one is overwritten. None: a new name beside `path`, left
+            behind by a kill; a large file therefore has a name of its own, for the next run to overwrite.
         mode: the permissions of the new file, less the umask.
-        flush_folder: False for a name that need not outlast a power cut: `path` may then be as it was before.
+        flush_folder: False for a name that need not outlast a power cut: `path` may then be as before.
     """
     beside = temporary or path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
     flags = os.O_WRONLY | os.O_CREAT | (os.O_EXCL if temporary is None else os.O_TRUNC)
@@ -84,7 +84,7 @@ _LOOK_S = 0.05
 
 
 class HeldError(Exception):
-    """Someone else holds the lock. `note` is what the last one who left a note wrote, perhaps an earlier holder."""
+    """Someone else holds the lock. `note` is the last note left, perhaps by an earlier holder."""
 
     def __init__(self, note: str) -> None:
         super().__init__(f"held by {note or 'another process'}")
@@ -92,29 +92,29 @@ class HeldError(Exception):
 
 
 class Lock:
-    """A held lock (`flock`): until it is released or forgotten, or the last process that has it ends, however it ends.
+    """A held lock (`flock`): until its release, its garbage collection, or the end of its last process.
 
-    A forked child has it too; a program that is started does not.
+    A forked child has it too; a started program does not.
     """
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
 
     def release(self) -> None:
-        """Give the lock back; safe to repeat. The file stays: to remove it would race with the next holder."""
+        """Give the lock back; safe to repeat. The file stays: removing it would race with the next holder."""
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
     def leave_note(self, text: str) -> None:
-        """Write into the lock file who holds it, over what the last holder left.
+        """Write the holder into the lock file, over the previous note.
 
         In one write and always of one length: a full disk has room for no new block, but for that.
         """
         os.pwrite(self.descriptor, text.encode()[: _NOTE_BYTES - 1].ljust(_NOTE_BYTES - 1) + b"\n", 0)
 
     def is_of(self, path: Path) -> bool:
-        """Return whether the path still names what is locked: until then another may have removed or replaced it."""
+        """Return whether the path still names the locked file: it may have been removed or replaced meanwhile."""
         try:
             return os.path.samestat(os.fstat(self.descriptor), path.stat())
         except FileNotFoundError:
@@ -136,10 +136,10 @@ def lock(file: Path | int, *, shared: bool = False, wait_s: float | None = None,
     """Acquire the lock of a file, or of a folder.
 
     Args:
-        file: a path, or an open descriptor, which then belongs to the lock.
+        file: a path, or an open descriptor, owned by the lock from then on.
         shared: others may have it too, if they share it.
-        wait_s: how long to wait for it; None: for as long as it takes.
-        create: make the file if it is missing. False is for a folder, and for a file that may only be read.
+        wait_s: the time to wait for it; None: without limit.
+        create: make the file if it is missing. False is for a folder, and for a read-only file.
 
     Raises:
         HeldError: someone else has it, and kept it for `wait_s`.

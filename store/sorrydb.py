@@ -33,9 +33,9 @@ class SorryDBError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A sorry as SorryDB records it. Lines are from 1, columns from 0, in code points; dates are ISO 8601.
+    """A sorry in SorryDB's record. Lines are from 1, columns from 0, in code points; dates are ISO 8601.
 
-    `goal` is "" where Lean did not state it, `blame_email_hash` where no one looked.
+    `goal` is "" without Lean's statement, `blame_email_hash` if no one looked.
     """
 
     remote: str
@@ -96,7 +96,7 @@ _PARTS: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """What a file lists. `branches`, by address: those that its sorries are on; none where it only names a repository.
+    """The content of a list. `branches`, by address: those of its sorries; empty for a repository alone.
 
     Addresses stand in the order of the file, each once.
     """
@@ -145,7 +145,7 @@ def read(path: Path) -> Listed:
 
 
 def is_list(path: Path) -> bool:
-    """Return whether a file is one that `read` reads.
+    """Return whether `read` can read a file.
 
     Raises:
         OSError: it cannot be read.
@@ -158,7 +158,7 @@ def is_list(path: Path) -> bool:
 
 
 def write(path: Path, found: Database) -> None:
-    """Write a database, whole or not at all, in the place of one that was there.
+    """Write a database, whole or not at all, in the place of an earlier one.
 
     Raises:
         SorryDBError: another kind of file is there.
@@ -179,7 +179,7 @@ def _list(path: Path, document: Mapping[str, object], name: str) -> list[object]
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """Our open sorries as SorryDB's, and how many are not among them, by the reason."""
+    """Our open sorries as SorryDB's, and the number left out, by the reason."""
 
     document: Mapping[str, Any]
     records: tuple[Record, ...]
@@ -196,7 +196,7 @@ def database(view: sqlite3.Connection, *, repository: str | None = None, goalles
     """Return the open sorries of watched branches at their scanned commits, each once for all branches.
 
     Args:
-        goalless: also those whose goal Lean has not stated; it is "" then.
+        goalless: also those without a goal stated by Lean; it is "" then.
     """
     branches = {(row.repository, row.branch): row for row in queries.branches(view, repository)}
     urls = {row.repository: row for row in queries.repositories(view)}
@@ -228,7 +228,7 @@ def database(view: sqlite3.Connection, *, repository: str | None = None, goalles
     polled = {row.url: row.checked_at for row in urls.values()}
     document = {
         "documentation": "Open sorries of the repositories that everlean watches",
-        # The hash of all heads is not known where only some branches are watched.
+        # The hash of all heads is unknown if only some branches are watched.
         "repos": [
             {"remote_url": url, "last_time_visited": _date(polled[url]), "remote_heads_hash": None}
             for url in named
@@ -259,5 +259,5 @@ def _record(row: Sorry, branch: BranchRow, url: str, version: str, goal: str) ->
 
 
 def _date(text: str | None) -> str | None:
-    """Return a moment as SorryDB writes and hashes it."""
+    """Return a moment in SorryDB's form, also for its hash."""
     return None if text is None else datetime.fromisoformat(text).isoformat()

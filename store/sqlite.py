@@ -1,4 +1,4 @@
-"""SQLite as the store uses it: connections, its errors translated, the lock of the one writer, SQL files.
+"""SQLite for the store: connections, its errors translated, the lock of the one writer, SQL files.
 
 Standard library only: the command line's `status` pays for every import here.
 """
@@ -28,7 +28,8 @@ from store.files import HeldError, Lock, lock
 
 BUSY_TIMEOUT_S = 5.0
 _LINGERING_S = 0.5
-"""For the lock of a writer that was killed: what it was about to start has it too, until that runs its own program."""
+"""The wait for a killed writer's lock: a child it was starting has it too, until the child's own program
+runs."""
 
 _KINDS: dict[int, tuple[type[LogError], str]] = {
     sqlite3.SQLITE_FULL: (
@@ -109,19 +110,19 @@ def uri(path: Path, **parameters: str | int) -> str:
 def connect_readonly(
     path: Path, *, check: Callable[[sqlite3.Connection, Path], None] | None = None
 ) -> sqlite3.Connection:
-    """Open `path` so that nothing can be written through the connection; rows are `sqlite3.Row`.
+    """Open `path` without any possibility to write; rows are `sqlite3.Row`.
 
-    A database in WAL mode needs its -wal and -shm files even for reading, and SQLite makes them where they
-    are missing. After a clean stop they are missing or empty; a reader that may not write the folder then
-    opens the file as immutable, which is right because the file alone is the whole database. While a -wal has
-    content this would show an old state or a torn one, so then it is not done and the error says what to do.
+    A database in WAL mode needs its -wal and -shm files even for reading, and SQLite makes missing ones.
+    After a clean stop they are missing or empty; a reader without write access to the folder then opens the
+    file as immutable, which is right because the file alone is the whole database. With content in the -wal,
+    this would show an old state or a torn one: it is an error with the remedy.
 
     Args:
-        check: raises a LogError where the file is another kind of database.
+        check: raises a LogError if the file is another kind of database.
 
     Raises:
-        DatabaseMissingError: there is no such file.
-        DatabaseReadOnlyError: a -wal lies there that this user cannot read along with the file.
+        DatabaseMissingError: the file does not exist.
+        DatabaseReadOnlyError: a -wal lies there, unreadable for this user along with the file.
         LogError: the file is no database, is damaged, or is locked.
     """
     if not path.is_file():
@@ -150,7 +151,7 @@ def connect_readonly(
 def _open(
     path: Path, check: Callable[[sqlite3.Connection, Path], None] | None, **parameters: str | int
 ) -> sqlite3.Connection:
-    # A reader may be handed from thread to thread; its owner sees to it that only one uses it at a time.
+    # A reader may be handed from thread to thread; its owner ensures one user at a time.
     connection = sqlite3.connect(
         uri(path, **parameters),
         uri=True,
@@ -172,10 +173,10 @@ def _open(
 
 
 def read_schema(connection: sqlite3.Connection) -> int:
-    """Make a connection's first real read, which finds a missing -shm, a lock or damage; return the size of the schema.
+    """Make a connection's first real read, to find a missing -shm, a lock or damage; return the schema's size.
 
     Raises:
-        sqlite3.Error: also where Python cannot decode SQLite's message, because it quotes damaged text of the schema.
+        sqlite3.Error: also if SQLite's message quotes damaged text of the schema, undecodable for Python.
     """
     try:
         number: int = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]
@@ -187,19 +188,15 @@ def read_schema(connection: sqlite3.Connection) -> int:
 
 
 VIEW = ("journal_mode = WAL", "synchronous = NORMAL", "wal_autocheckpoint = 4000")
-"""A view may lose its last transactions with the power: they are in the log.
-
-Each checkpoint waits for the disk; one commit with a trace would else make one by itself.
-"""
+"""A view may lose its last transactions with the power: they are in the log. Each checkpoint waits for the
+disk; one commit with a trace would else make one by itself."""
 
 UNFINISHED = ("journal_mode = MEMORY", "synchronous = OFF", "locking_mode = EXCLUSIVE", "cache_size = -32768")
-"""For a new file that only its maker knows and that a kill throws away.
-
-The journal is needed, in memory, because an event that cannot be applied rolls its batch back.
-"""
+"""For a new file known only to its maker, worthless after a kill. The journal is needed, in memory, because a
+failed event rolls its batch back."""
 
 REPLACED = ("journal_mode = WAL", "synchronous = FULL")
-"""For a view whose whole content is replaced in one transaction."""
+"""For a view with its whole content replaced in one transaction."""
 
 
 def connect_writable(
@@ -228,7 +225,7 @@ def connect_writable(
 
 
 def copy_into(source: sqlite3.Connection, target: Path) -> None:
-    """Write all that a connection sees into a new file, or over the content of an old one."""
+    """Write the database of a connection into a new file, or over an old one."""
     copy = connect_writable(target)
     try:
         source.backup(copy)
@@ -237,14 +234,14 @@ def copy_into(source: sqlite3.Connection, target: Path) -> None:
 
 
 def in_memory(script_text: str) -> sqlite3.Connection:
-    """Return a database in memory that a script has made."""
+    """Return a database in memory made by a script."""
     connection = sqlite3.connect(":memory:")
     connection.executescript(script_text)
     return connection
 
 
 class WriterLock:
-    """The exclusive lock of `<database>.lock`, which holds the writer's process id."""
+    """The exclusive lock of `<database>.lock`, with the writer's process id."""
 
     def __init__(self, held: Lock) -> None:
         self._held = held
@@ -283,7 +280,7 @@ class WriterLock:
         return cls(held)
 
     def release(self) -> None:
-        """Give the lock back. Safe to repeat; the file stays, for removing it would race with the next writer."""
+        """Give the lock back. Safe to repeat; the file stays: removing it would race with the next writer."""
         self._held.release()
 
 

@@ -1,7 +1,7 @@
-"""Words and numbers for people: times, spans, sizes, counts, and any text as one line that is safe to print.
+"""Words and numbers for people: times, spans, sizes, counts, and any text as one safe line.
 
-Text from watched repositories is hostile: control characters never reach a terminal. And the values of a JSON list that
-may be larger than memory.
+Text from watched repositories is hostile: control characters never reach a terminal. And the values of a JSON
+list larger than memory.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def clean(text: str) -> str:
 
 
 def clean_block(text: str) -> str:
-    """Like `clean`, but lines and tabs stay, and a line ends alike in every file."""
+    """Like `clean`, but lines and tabs stay, and line ends are the same in every file."""
     lines = text.replace("\r\n", "\n")
     if lines.replace("\n", "").replace("\t", "").isprintable():
         return lines
@@ -27,12 +27,12 @@ def clean_block(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Show as � each character that a terminal or a page would act on, line breaks among them."""
+    """Show each control character of terminals and pages as �, line breaks among them."""
     return text if text.isprintable() else "".join(one if one.isprintable() else "�" for one in text)
 
 
 def printable_json(value: object, **options: Any) -> str:
-    """Return JSON in which each character that a terminal or a page would act on is escaped: it reads back as it was.
+    """Return JSON with all control characters of terminals and pages escaped: it reads back unchanged.
 
     Args:
         options: those of `json.dumps`.
@@ -49,27 +49,27 @@ def one_line(text: str) -> str:
 
 
 def cut(text: str, most: int) -> str:
-    """Return a text of at most `most` characters; "…" is the last one where it is longer."""
+    """Return a text of at most `most` characters; "…" ends a longer one."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def shown(value: object, most: int = 80) -> str:
-    """Return what a value is in Python, for a message about one that is not as it should be."""
+    """Return a value in Python's notation, for a message about a wrong one."""
     return cut(repr(value), most)
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, for a message of our own; its type's name where the text is empty."""
+    """Return the first line of an error's text, for a message of our own; its type's name if the text is empty."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def end_of(output: str, most: int = 2000) -> str:
-    """Return the end of a program's output on one line; "nothing" where there is none."""
+    """Return the end of a program's output on one line; "nothing" if it is empty."""
     return one_line(output[-most:]) or "nothing"
 
 
 def headline(text: str) -> str:
-    """Return the first line of a message, which says what is wrong; what follows it are compilers' words."""
+    """Return the first line of a message, the problem; the rest are compilers' words."""
     return clean(text.split("\n", 1)[0])
 
 
@@ -84,9 +84,9 @@ _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
 def moment(text: str, now: datetime) -> datetime:
-    """Read what a person writes for a time: "90m", "7d", "2w ago", "today", "yesterday", or ISO 8601.
+    """Read a person's time: "90m", "7d", "2w ago", "today", "yesterday", or ISO 8601.
 
-    Days begin at midnight UTC, and a time that names no zone is UTC.
+    Days begin at midnight UTC, and a time without a zone is UTC.
 
     Raises:
         ValueError: it is none of these; the message names them.
@@ -143,7 +143,7 @@ def size(size_bytes: float | None) -> str:
 
 
 def counted(number: int, noun: str, many: str = "") -> str:
-    """Return "1 sorry", "2 sorries", "2,000 jobs"; `many` for a phrase that is no noun's plural."""
+    """Return "1 sorry", "2 sorries", "2,000 jobs"; `many` for phrases with an irregular plural."""
     return f"{number:,} {noun if number == 1 else many or plural(noun)}"
 
 
@@ -155,22 +155,22 @@ def plural(noun: str) -> str:
 
 
 def listed(names: Sequence[str], most: int) -> str:
-    """Return "a, b, c" or, where there are more than `most`, "a, b and 3 more"."""
+    """Return "a, b, c" or, if there are more than `most`, "a, b and 3 more"."""
     return ", ".join(names[:most]) + and_more(len(names) - most)
 
 
 def in_words(items: Sequence[str]) -> str:
-    """Return a list as a sentence has it: "a, b and c"."""
+    """Return a list for a sentence: "a, b and c"."""
     return " and ".join([", ".join(items[:-1]), items[-1]] if len(items) > 1 else items)
 
 
 def and_more(number: int) -> str:
-    """Return " and 3 more" for what a list leaves out, "" for nothing."""
+    """Return " and 3 more" for the rest of a list, "" for none."""
     return f" and {number:,} more" if number > 0 else ""
 
 
 def gigabytes(size_bytes: float) -> str:
-    """Return a limit of memory, or what is held of it, as settings write one: "3.5G"."""
+    """Return a limit or an amount of memory in the settings' form: "3.5G"."""
     return f"{size_bytes / 2**30:.1f}G"
 
 
@@ -181,16 +181,17 @@ def by_state(counts: dict[str, int]) -> str:
 
 _CHUNK = 1 << 20
 _DECODER = json.JSONDecoder()
-# What comes before a value, and what ends the list there.
+# The text before a value, and at the end of the list.
 _FIRST = re.compile(r"\s*\[\s*(?!\])"), re.compile(r"\s*\[\s*\]\s*")
 _FURTHER = re.compile(r"\s*,\s*"), re.compile(r"\s*\]\s*")
 
 
 def json_items(file: TextIO, decoder: json.JSONDecoder = _DECODER) -> Iterator[Any]:
-    """Yield the values of a JSON list, as the standard library reads them: the list may be larger than memory.
+    """Yield the values of a JSON list, as read by the standard library: the list may be larger than memory.
 
     Raises:
-        ValueError, RecursionError: it is no list, or the next value is none; UnicodeDecodeError: no text is there.
+        ValueError, RecursionError: it is no list, or the next value is none; UnicodeDecodeError: no text is
+            there.
     """
     text, at, first = file.read(_CHUNK), 0, True
     while True:

@@ -1,1 +1,1 @@
-"""Documents: what readers are told of each thing, made of the view's rows in one place each."""
+"""Documents: the facts of each thing for readers, made of the view's rows in one place each."""

@@ -1,4 +1,4 @@
-"""An attempt on a sorry: what tried it, how it ended, how far it got and what it took."""
+"""An attempt on a sorry: its prover, outcome, progress and cost."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from store.view.rows import AttemptRow
 @dataclass(frozen=True, slots=True)
 class Attempt(AttemptRow):
     number: int
-    """Which one of its sorry's, from 1."""
+    """Its number among its sorry's, from 1."""
     same_file: bool
-    """The file is still the one that was tried."""
+    """The file is unchanged since."""
     weights: str
-    """SHA-256 of the weights of its model; empty where that is no checkpoint of ours."""
+    """SHA-256 of the weights of its model; empty if that is no checkpoint of ours."""
 
     @property
     def by(self) -> str:
-        """Return what tried: "tactics, rung 0" or "generator tactics-3, rung 2"."""
+        """Return the prover: "tactics, rung 0" or "generator tactics-3, rung 2"."""
         return f"{self.prover}{f' {clean(self.model)}' if self.model else ''}, rung {self.rung}"
 
     @property
     def how_far(self) -> str:
-        """Return how far it got with a proof; "" where it found one of the negation."""
+        """Return the progress of its proof; "" if it proved the negation."""
         return "" if self.outcome == "disproved" else self.best
 
     @property
     def weights_text(self) -> str:
-        """Return the hash of the weights, and whose they are where a retriever stands before a generator."""
+        """Return the hash of the weights, with their owner if a retriever stands before a generator."""
         whose = " (of the retriever)" if "+" in self.model else ""
         return f"sha256:{self.weights}{whose}" if self.weights else ""
 
     @property
     def took(self) -> str:
-        """Return what it took: states, calls of Lean, time, tokens and money."""
+        """Return its cost: states, calls of Lean, time, tokens and money."""
         took = [counted(self.nodes, "node"), counted(self.repl_calls, "REPL call"), span(self.seconds)]
         if tokens := self.prompt_tokens + self.completion_tokens:
             took.append(counted(tokens, "token"))
@@ -52,13 +52,13 @@ class Attempt(AttemptRow):
 
     @property
     def text(self) -> str:
-        """Return in one line how often its sorry was tried by then, and how this attempt ended."""
+        """Return in one line the number of attempts by then, and the outcome of this one."""
         left = f", {counted(self.goals_left, 'goal')} left" if self.goals_left and self.how_far else ""
         return f"{self.number}x, rung {self.rung}: {self.outcome}{left}"
 
 
 def describe_attempts(view: sqlite3.Connection, sorries: Iterable[str]) -> dict[str, list[Attempt]]:
-    """Return the attempts on sorries, by sorry, oldest first; the number of questions does not grow with theirs."""
+    """Return the attempts on sorries, by sorry, oldest first; the number of queries does not grow with them."""
     ids = json.dumps(sorted(set(sorries)))
     of_these = "sorry IN (SELECT value FROM json_each(?))"
     files = {
@@ -76,7 +76,7 @@ def describe_attempts(view: sqlite3.Connection, sorries: Iterable[str]) -> dict[
             row,
             number=len(before) + 1,
             same_file=(row.sorry, row.blob) in files,
-            # Before the plus stands the retriever of a generator, of which nothing is kept.
+            # Before the plus stands the retriever of a generator without kept weights.
             weights=weights.get(row.model.partition("+")[0], ""),
         )
         before.append(attempt)

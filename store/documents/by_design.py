@@ -1,4 +1,4 @@
-"""Why a sorry is there by design and never filled: a challenge, an exercise, or an answer that is open."""
+"""Why a sorry is there by design and never filled: a challenge, an exercise, or an open answer."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _ANSWER = re.compile(r"\banswer\s*\(\s*(?:sorry|admit)\s*\)")
 
 
 def by_design(db: sqlite3.Connection, repository: str | None = None) -> Callable[[SorryRow], str]:
-    """Return what says why a sorry is there by design and never filled: see `why_by_design`.
+    """Return a function from a sorry to the reason why it is there by design: see `why_by_design`.
 
     Args:
-        repository: the only one whose sorries are asked about; None: any.
+        repository: the only one with sorries in question; None: any.
     """
     challenges: dict[tuple[str, str], list[str]] = {}
     of, only = ("", ()) if repository is None else (" AND repository = ?", (repository,))
@@ -45,15 +45,15 @@ def by_design(db: sqlite3.Connection, repository: str | None = None) -> Callable
 def why_by_design(
     path: str, *, declaration: str, statement: str, challenges: Collection[str], marked: Collection[str]
 ) -> str:
-    """Return why a sorry is there by design and never filled: "challenge", "exercise", "answer"; "" where it is not.
+    """Return why a sorry is there by design: "challenge", "exercise", "answer"; "" if it is not.
 
-    A challenge is in a module that a comparator.json names; it states what a solution elsewhere proves. An exercise is
-    marked by an attribute of its declaration. An answer is one where the statement has `answer(sorry)`: what to prove
-    is open, as formal-conjectures has it.
+    A challenge is in a module named by a comparator.json; it states the theorem of a solution elsewhere. An
+    exercise is marked by an attribute of its declaration. An answer is in a statement with `answer(sorry)`:
+    the thing to prove is open, as in formal-conjectures.
 
     Args:
-        challenges: the modules that a comparator.json names.
-        marked: the declarations of the file that have such an attribute.
+        challenges: the modules named by a comparator.json.
+        marked: the declarations of the file with such an attribute.
     """
     # A library's folder may lie anywhere below the root.
     if any(f"/{path}".endswith(f"/{module.replace('.', '/')}.lean") for module in challenges):

@@ -1,4 +1,4 @@
-"""A checkpoint of a model: whether it is in use and why, what it came from, and how it did on which task."""
+"""A checkpoint of a model: whether it is in use and why, its origin, and its results by task."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from store.view import model_queries
 from store.view.rows import CheckpointRow, EvaluationRow
 
 CHECKPOINT_STATES = ("in use", "removed", "was in use", "refused", "undecided")
-"""The first that fits is the one that a checkpoint is in."""
+"""A checkpoint's state is the first that fits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured(EvaluationRow):
-    """How a checkpoint did on a task, when it was measured last."""
+    """The last measurement of a checkpoint on a task."""
 
     SHOWN: ClassVar = ("repository", "split", "dataset", "metrics")
 
@@ -35,7 +35,7 @@ class Checkpoint(CheckpointRow):
 
     @property
     def figures(self) -> str:
-        """Return the measure that the model's rule compares: the lowest and the highest over the tasks."""
+        """Return the metric of the model's rule: the lowest and the highest over the tasks."""
         metric = RULES[kind_of(self.model)].metric
         values = sorted(item.metrics[metric] for item in self.tasks if metric in item.metrics)
         if not values:
@@ -46,7 +46,7 @@ class Checkpoint(CheckpointRow):
 
 
 def describe_checkpoints(view: sqlite3.Connection, checkpoints: Sequence[CheckpointRow]) -> list[Checkpoint]:
-    """Return the documents of checkpoints, in their order; the number of questions does not grow with theirs."""
+    """Return the documents of checkpoints, in their order; the number of queries does not grow with them."""
     only = checkpoints[0].checkpoint if len(checkpoints) == 1 else None
     measured: dict[str, list[EvaluationRow]] = defaultdict(list)
     for row in model_queries.evaluations(view, only):
@@ -63,7 +63,7 @@ def describe_checkpoints(view: sqlite3.Connection, checkpoints: Sequence[Checkpo
 
 
 class NotComparableError(Exception):
-    """Two checkpoints cannot be compared so; the message says why."""
+    """Two checkpoints cannot be compared; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Comparison:
     unit: str
     """of losses and tolerance: `points` (100 are all) or `steps`"""
     tolerance: float
-    """in that unit"""
+    """in this unit"""
     verdict: str
     """`promote`, `refuse` (it loses too much) or `unknown`"""
     reason: str
@@ -93,7 +93,7 @@ class Comparison:
         return f"may {'' if self.verdict == 'promote' else 'not '}be promoted: {self.reason}"
 
     def moved(self, task: TaskChange) -> str:
-        """Return how far the metric of a task moved, up or down, whichever is better."""
+        """Return a task's change of the metric, up or down, whichever is better."""
         if task.lost is None:
             return "-"
         return f"{task.lost if RULES[kind_of(self.model)].lower_is_better else -task.lost:+.2f}"
@@ -125,7 +125,7 @@ def compare_checkpoints(
     """Set two checkpoints of a model side by side, as the rule of promotion does.
 
     Raises:
-        NotComparableError: they are of two models, or no task may lose so much.
+        NotComparableError: they are of two models, or the tolerance is out of range.
     """
     if old.model != new.model:
         raise NotComparableError(

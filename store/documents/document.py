@@ -1,7 +1,7 @@
-"""Documents are frozen dataclasses, whose fields docs/cli.md lists (`make docs`); each has one form in JSON.
+"""Documents are frozen dataclasses, with their fields listed in docs/cli.md (`make docs`) and one form in JSON.
 
-A field whose default is None is left out where it is None; any other is there, null or not. A class that is made of a
-row and does not show all of it names in SHOWN what it shows.
+A field with the default None is left out if it is None; any other is there, null or not. A class made from
+part of a row names its shown fields in SHOWN.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def json_text(
 
 
 def of_row(cls: type[Document], row: object, **given: object) -> Document:
-    """Return a document made of what is given and, for its other fields, of a row's attributes of the same names."""
+    """Return a document of the given fields and, for the others, a row's attributes of the same names."""
     return cls(**{name: given[name] if name in given else getattr(row, name) for name in _fields(cls)})
 
 
 def plain(value: Any) -> Any:
-    """Return what JSON has for a value of a document."""
+    """Return JSON's form of a document's value."""
     if isinstance(value, Path):
         return str(value)
     if hasattr(value, "as_json"):
@@ -52,5 +52,5 @@ def plain(value: Any) -> Any:
 
 @cache
 def _fields(cls: type[DataclassInstance]) -> dict[str, bool]:
-    """Return the names of a dataclass's fields, each with whether it is left out where it is None."""
+    """Return the names of a dataclass's fields, each with whether it is left out if None."""
     return {field.name: field.default is None for field in fields_of(cls)}

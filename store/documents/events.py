@@ -1,4 +1,4 @@
-"""An event of the log, and the few of its fields that a person looks for in one line."""
+"""An event of the log, and its few fields for a line to people."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _IN_A_LINE = (
 @dataclass(frozen=True, slots=True)
 class Event:
     seq: int
-    """its position, which is the order"""
+    """its position, by which events are ordered"""
     event_id: str
     """a UUID; the same fact has the same id"""
     stream: str
@@ -24,20 +24,20 @@ class Event:
     type: str
     schema_version: int
     data: dict[str, Any]
-    """what happened, by the classes in `store/events/`"""
+    """the facts, by the classes in `store/events/`"""
     recorded_at: str
     """UTC; information, never order"""
     occurred_at: str | None
     correlation_id: str | None
-    """which chain, or null"""
+    """its chain, or null"""
     causation_id: str | None
-    """which event caused it, or null"""
+    """the event that caused it, or null"""
     actor: str
-    """who wrote it"""
+    """its writer"""
 
 
 def summary(data: dict[str, Any]) -> str:
-    """Return the few fields of an event that a person looks for, in one line."""
+    """Return the few fields of an event for people, in one line."""
     place = data.get("place")
     shown = []
     for name in _IN_A_LINE:

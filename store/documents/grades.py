@@ -1,4 +1,4 @@
-"""How far a kernel replayed a verified proof, and what puts it in doubt, in words. Nothing else is imported here."""
+"""The grade of a verified proof, and the doubts on it, in words. Nothing else is imported here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JUDGED: Mapping[str, str] = {
     "L1": "verified by Lean",
     "L2": "verified by Lean, and by all kernels that come with it",
 }
-"""Each grade in what leaves this machine: only what a kernel replayed is called verified there."""
+"""Each grade for readers outside this machine: only proofs replayed by a kernel are called verified there."""
 IN_DOUBT = "IN DOUBT"
 _DOUBT = "every kernel that vouches for it has a known fault"
 _DISAGREEMENT = "a kernel refuses what another accepts, so that one of them is wrong"
@@ -30,12 +30,12 @@ _OF_LEAN = "leanchecker"
 
 
 def grade_text(grade: str, doubts: Sequence[str] = ()) -> str:
-    """Return a grade in words, with what puts the proof in doubt; "" of no grade."""
+    """Return a grade in words, with the proof's doubts; "" of no grade."""
     return ", ".join(one for one in (GRADES.get(grade, ""), doubt_text(doubts)) if one)
 
 
 def kernel_text(grade: str, kernel: str) -> str:
-    """Return a grade in words with the kernels that made it, and whether one is not Lean's; "" of no grade."""
+    """Return a grade in words with its kernels, and whether one is not Lean's; "" of no grade."""
     if grade not in GRADES:
         return ""
     second = any(not one.startswith(_OF_LEAN) for one in kernel.split(", ") if one)
@@ -43,15 +43,15 @@ def kernel_text(grade: str, kernel: str) -> str:
 
 
 def doubt_reason(state: str) -> str:
-    """Return why a proof of this state is in doubt, if it is: a candidate was judged and is not verified for it."""
+    """Return why a proof of this state is in doubt, if it is; for a candidate this is why it is not verified."""
     return _DOUBT if state == "verified" else _DISAGREEMENT
 
 
 def doubt_remedy(state: str) -> str:
-    """Return what to do about a proof of this state that is in doubt; see `doubt_reason`."""
+    """Return the remedy for a proof of this state in doubt; see `doubt_reason`."""
     return _DOUBT_REMEDY if state == "verified" else _DISAGREEMENT_REMEDY
 
 
 def doubt_text(doubts: Sequence[str]) -> str:
-    """Return in words what puts a proof in doubt: advisories, or kernels that do not agree; "" without any."""
+    """Return a proof's doubts in words: advisories, or kernels that disagree; "" without any."""
     return f"{IN_DOUBT}: {listed(doubts, 2)}" if doubts else ""

@@ -1,4 +1,4 @@
-"""A job with its attempts, how far it is, how it ended and when it is tried again."""
+"""A job with its attempts, progress, end and next attempt."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ class Job(JobRow):
     folder: Path
     """Of its newest attempt; old ones are removed."""
     progress: JobProgress | None
-    """Null where it has said nothing."""
+    """Null before its first word."""
     attempts: list[JobAttempt]
     """Oldest first."""
 
     @property
     def state_text(self) -> str:
-        """Return the state; a job that was running when the daemon ended is not running now."""
+        """Return the state; a job still running at the daemon's end is not running now."""
         return "lost" if self.state == "running" and self.alive is False else self.state
 
     @property
     def text(self) -> str:
-        """Return what it does in one line, and how far it is, how it ended or what it lacks."""
+        """Return its work in one line, with its progress, end or missing part."""
         text = self.describes
         if self.state == "running":
             return f"{text} ({self.progress.text})" if self.progress is not None else text
@@ -55,7 +55,7 @@ class Job(JobRow):
 
     @property
     def next_try(self) -> str:
-        """Return when it is tried again, or what has to be done for that; "" where nothing has to be."""
+        """Return the time of the next attempt, or the step to bring it about; "" if there is none to come."""
         if self.state == "cancelled":
             return f"not automatically; {try_again(self.job)}"
         if self.state != "failed":
@@ -67,7 +67,7 @@ class Job(JobRow):
 
 
 def try_again(job: str) -> str:
-    """Return the remedy for a job that no plan will try again."""
+    """Return the remedy for a job dropped by the plan."""
     return f"`everlean jobs retry {job}` tries it again"
 
 
@@ -79,14 +79,14 @@ def describe_jobs(
     running: bool | None,
     progress: Mapping[str, JobProgress] = NO_PROGRESS,
 ) -> list[Job]:
-    """Return the documents of jobs, in their order; the number of questions does not grow with theirs.
+    """Return the documents of jobs, in their order; the number of queries does not grow with them.
 
     Args:
         view: the database.
         jobs: their rows.
-        folder: where jobs have theirs.
-        running: whether the daemon runs; None: the question is about an earlier moment.
-        progress: what the living daemon says of those that run.
+        folder: of all jobs' folders.
+        running: whether the daemon runs; None: the query is about an earlier moment.
+        progress: the living daemon's progress of running jobs.
     """
     attempts: dict[str, list[JobAttempt]] = defaultdict(list)
     ids = json.dumps([row.job for row in jobs])

@@ -1,6 +1,6 @@
-"""The ladder for readers: what each rung is and costs, and in which order, with which model and why not it is climbed.
+"""The ladder for readers: each rung's method and cost, its place, its model, and why it is not climbed.
 
-The settings, the plan, `everlean status` and `docs/proving.md` say it with these words.
+The settings, the plan, `everlean status` and `docs/proving.md` use these words.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class RungKind(NamedTuple):
-    """What a rung is, whatever the settings are. `needs` is what it lacks without."""
+    """The kind of a rung, whatever the settings. `needs` is a missing one's requirement."""
 
     number: int
     prover: str
@@ -68,13 +68,13 @@ class Rung:
     number: int = 0
     prover: str = ""
     model: str = ""
-    """the one that is asked, empty without one"""
+    """its model, empty without one"""
     seconds: float = 0.0
     """of the search for one sorry"""
     costs: str = ""
-    """what a search takes"""
+    """of a search"""
     waits: str = ""
-    """why it is not climbed, empty where it is"""
+    """why it is not climbed; else empty"""
 
     def __str__(self) -> str:
         how = f" waits: {self.waits}" if self.waits else f", {self.seconds:g} s of {self.costs}"

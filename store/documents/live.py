@@ -1,4 +1,4 @@
-"""What only the living daemon says of jobs: how far those are that run, and which wait to begin."""
+"""The living daemon's facts on jobs: the progress of running ones, and the waiting ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class JobProgress:
 
     @property
     def count(self) -> str:
-        """Return "3/10", or the number alone where there is no total."""
+        """Return "3/10", or the number alone without a total."""
         return f"{self.done}/{self.total}" if self.total else str(self.done)
 
     @property
@@ -28,9 +28,9 @@ class QueuedJob:
     kind: str
     describes: str
     waits: str | None
-    """for what, or null"""
+    """for a reason, or null"""
 
     @property
     def text(self) -> str:
-        """Return what it will do, and what it waits for."""
+        """Return its work, and the reason for waiting."""
         return self.describes + (f"; waits: {self.waits}" if self.waits else "")

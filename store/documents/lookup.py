@@ -1,4 +1,4 @@
-"""What a name, or the beginning of an id, means: one thing, or an error that says why it is not one."""
+"""The meaning of a name or the beginning of an id: one thing, or an error with the reason."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from store.view.rows import ProofRow, SorryRow, TheoremRow
 
 
 class UnresolvedError(Exception):
-    """A name means nothing here, or several things; the message says which, and what lists them."""
+    """A name means nothing here, or several things; the message lists them, or names the verb for a list."""
 
 
 def one_match(rows: list[Any], prefix: str, *, what: str, key: str, verb: str = "") -> Any:
-    """Return the row whose id starts with `prefix`; none or several are errors that say so.
+    """Return the row whose id starts with `prefix`; none or several are an error.
 
-    An id that is itself the beginning of another one is still that one. `verb` is the one that lists them, by default
-    their plural.
+    A full id wins over longer ones with the same beginning. `verb` is the verb for a list, by default the
+    plural.
     """
     what_many = verb or plural(what)
     exact = [row for row in rows if getattr(row, key) == prefix]
@@ -40,14 +40,14 @@ def one_match(rows: list[Any], prefix: str, *, what: str, key: str, verb: str = 
 
 
 def sorries_named(database: sqlite3.Connection, prefix: str) -> list[SorryRow]:
-    """Return the sorry that an id or its beginning names, on each branch that has it."""
+    """Return the sorry with this id or beginning, on each of its branches."""
     rows = queries.sorries_by_prefix(database, prefix)
     sorry = one_match(rows, prefix, what="sorry", key="sorry").sorry
     return [row for row in rows if row.sorry == sorry]
 
 
 def proof_named(database: sqlite3.Connection, prefix: str) -> ProofRow:
-    """Return the proof that an id or its beginning names."""
+    """Return the proof with this id or beginning."""
     row: ProofRow = one_match(queries.proofs_by_prefix(database, prefix), prefix, what="proof", key="proof")
     return row
 
@@ -55,11 +55,11 @@ def proof_named(database: sqlite3.Connection, prefix: str) -> ProofRow:
 def search_named(
     database: sqlite3.Connection, which: str, number: int | None
 ) -> tuple[Attempt, Proof | None]:
-    """Return the attempt that an id names: the one behind a proof, or one on a sorry, by default the newest.
+    """Return the attempt behind a proof, or one on a sorry, by default the newest.
 
     Args:
         which: the proof's or the sorry's id, or its beginning.
-        number: which of the sorry's attempts, from 1.
+        number: of the sorry's attempt, from 1.
     """
     proofs, sorries = queries.proofs_by_prefix(database, which), queries.sorries_by_prefix(database, which)
     if not proofs and not sorries:
@@ -103,9 +103,9 @@ def _attempt_on(database: sqlite3.Connection, sorry: str, number: int | None) ->
 
 
 def theorems_called(database: sqlite3.Connection, asked: str) -> list[TheoremRow]:
-    """Return the one theorem of a name or an id, on each branch that has or had it.
+    """Return the one theorem of a name or an id, on each of its branches, now or earlier.
 
-    The name may be one that it had before, or the end of one; the id its own, or that of its present statement.
+    The name may be an earlier one, or the end of one; the id its own, or that of its present statement.
     """
     rows = queries.theorems_called(database, asked)
     exact = [row for row in rows if row.theorem == asked]
@@ -133,19 +133,19 @@ def theorems_called(database: sqlite3.Connection, asked: str) -> list[TheoremRow
 
 
 def resolve(database: sqlite3.Connection, name: str | None) -> str | None:
-    """Return the key of the repository that a filter names, or None where it names none."""
+    """Return the key of a filter's repository, or None without a filter."""
     return None if name is None else repository_named(database, name)
 
 
 def repository_named(database: sqlite3.Connection, name: str) -> str:
-    """Return the key of the one repository that a name means: its key, the end of it (owner/name, name), or a part."""
+    """Return the key of the one repository meant: by its key, the end of it (owner/name, name), or a part."""
     return one_of(
         [row.repository for row in queries.repositories(database)], name, lists="everlean repos --all"
     )
 
 
 def one_of(keys: list[str], name: str, *, lists: str) -> str:
-    """Return the one of these keys that `name` means; `lists` is the command that lists them."""
+    """Return the one key `name` means; `lists` is the command for a list."""
     if name in keys:
         return name
     part = name.lower().removesuffix(".git")

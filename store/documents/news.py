@@ -1,4 +1,4 @@
-"""What became of sorries: which came and went, and which of those in the source wait for a person.
+"""News of sorries: the openings and closings, and the sorries in the source that wait for a person.
 
 The first screen of the report, the digest and the feed show these.
 """
@@ -23,30 +23,30 @@ WORDS = {
     "by_people": "filled by people",
     "by_us": "filled by everlean",
 }
-"""The ways in which a sorry comes or goes (`Turn.what`), in words."""
+"""The ways to open or close a sorry (`Turn.what`), in words."""
 FILLED = ("by_people", "by_us")
 
 
 @dataclass(frozen=True, slots=True)
 class News:
     sorry: Sorry
-    """As it is now."""
+    """Its present document."""
     what: str
     """One of `WORDS`."""
     at: str
-    """When the commit was made."""
+    """The time of the commit."""
     by: str
     """Its author and pull request: "Ada, #7"."""
 
     @property
     def text(self) -> str:
-        """Return what happened, in words."""
+        """Return the news in words."""
         return WORDS[self.what]
 
 
 @dataclass(frozen=True, slots=True)
 class Proved:
-    """A sorry in the source, and a text in its place that Lean accepted."""
+    """A sorry in the source, and a text in its place accepted by Lean."""
 
     sorry: Sorry
     proof: Proof
@@ -54,18 +54,18 @@ class Proved:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The sorries in the source of which a person should hear, the newest first."""
+    """The sorries in the source to report to a person, the newest first."""
 
     disproved: tuple[Sorry, ...]
     """False as they stand."""
     ready: tuple[Proved, ...]
     """With a verified proof."""
     candidates: tuple[Proved, ...]
-    """Open, with a patch that fits, of which not all could be judged."""
+    """Open, with a fitting patch, not judged in full."""
 
 
 def describe_news(view: sqlite3.Connection, turns: Sequence[Turn]) -> list[News]:
-    """Return the documents of comings and goings of sorries, in their order."""
+    """Return the documents of openings and closings of sorries, in their order."""
     ids = json.dumps(sorted({turn.sorry for turn in turns}))
     condition = "sorry IN (SELECT value FROM json_each(?))"
     rows = read(view, SorryRow, "sorries", conditions=[condition], parameters=[ids])
@@ -84,7 +84,7 @@ def describe_news(view: sqlite3.Connection, turns: Sequence[Turn]) -> list[News]
 
 
 def describe_waiting(view: sqlite3.Connection, here: Sequence[SorryRow]) -> Waiting:
-    """Return what waits for a person.
+    """Return the sorries that wait for a person.
 
     Args:
         view: the database.

@@ -1,8 +1,8 @@
-"""Problems: what keeps the daemon from its work, each with its code, which stays, and its remedy.
+"""Problems: obstacles to the daemon's work, each with its stable code and its remedy.
 
-Whoever shows problems shows these. Here are those that the view knows of; `daemon.health.problems` has those that
-only the process or its machine does. docs/operations.md has the codes, made of the docstrings below them: the first
-sentence says what it is, the others what to do.
+Every report of problems shows these. Here are those in the view; `daemon.health.problems` has those of the
+process or its machine. docs/operations.md lists the codes, generated from the docstrings below them: the
+first sentence is the problem, the others the remedy.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ PROJECTS_NAMED = 3
 
 
 class ProblemCode(enum.StrEnum):
-    """The problems that a status may show. Programs may rely on the codes; links go to docs/operations.md."""
+    """The problems of a status. Programs may rely on the codes; links go to docs/operations.md."""
 
     DAEMON_NOT_RUNNING = "daemon_not_running"
     """no process holds the state folder. `sudo systemctl start everlean`; then `journalctl -u everlean -n 50`."""
@@ -136,7 +136,7 @@ class Problem:
 
     @property
     def text(self) -> str:
-        """Return what is wrong in one line, with the first of the errors."""
+        """Return the problem in one line, with the first of the errors."""
         return headline(self.message) + (f": {clean(self.errors[0])}" if self.errors else "")
 
 
@@ -153,7 +153,7 @@ def problem(
 
 
 def service_problems(service: ServiceRow) -> list[Problem]:
-    """Return what the daemon last said of its configuration and of Lean."""
+    """Return the daemon's last problems of its configuration and of Lean."""
     result = []
     if service.config_errors:
         result.append(
@@ -186,7 +186,7 @@ def _lean_problems(lean: str, detail: str) -> list[Problem]:
 
 
 def doubt_problems(rows: Sequence[ProofRow]) -> list[Problem]:
-    """Return, by repository, that verified proofs are in doubt, and that kernels do not agree on candidates."""
+    """Return the doubts on verified proofs and the disagreements on candidates, by repository."""
     result = []
     for (repository, state), number in Counter((row.repository, row.state) for row in rows).items():
         message = f"{counted(number, f'{state} proof')} in doubt: {doubt_reason(state)}"
@@ -209,7 +209,7 @@ def repository_problems(repositories: list[Repository]) -> list[Problem]:
 
 
 def project_problems(repositories: list[Repository]) -> list[Problem]:
-    """Return where the settings choose folders that are no Lake projects: nothing is built, traced or proved there."""
+    """Return the configured folders without a Lake project: nothing is built, traced or proved there."""
     return [
         problem(
             ProblemCode.PROJECT_MISSING,
@@ -227,7 +227,7 @@ def project_problems(repositories: list[Repository]) -> list[Problem]:
 
 
 def large_problems(repositories: list[Repository]) -> list[Problem]:
-    """Return what the limits of [scan] left out."""
+    """Return the cuts by the limits of [scan]."""
     return [
         problem(
             ProblemCode.TOO_LARGE,
@@ -265,9 +265,9 @@ def left_branches(repositories: list[Repository]) -> set[tuple[str | None, str |
 
 
 def still_failed(jobs: list[JobRow], *, left: Container[tuple[str | None, str | None]] = ()) -> list[JobRow]:
-    """The failed jobs after which none of their kind succeeded on the branch: the rest is history.
+    """Return the failed jobs without a later success of their kind on the branch: the rest is history.
 
-    So is what failed on a branch that is deleted or not watched any more: it is not tried again.
+    So are failures on a deleted or unwatched branch: they are not tried again.
     """
     healed: set[tuple[str, str | None, str | None]] = set()
     result = []
@@ -286,7 +286,7 @@ def job_problems(failed: list[JobRow]) -> list[Problem]:
             ProblemCode.JOB_FAILED,
             f"{job.describes}: {job.reason}: {job.message}",
             _job_remedy(job),
-            # One that will be tried again may pass by itself.
+            # A job with a retry ahead may pass by itself.
             severity="error" if job.retry_at is None else "warning",
             subject=job.job,
         )

@@ -1,4 +1,4 @@
-"""A proof with the attempt that found it, whether it still fits, and its verdict in a word."""
+"""A proof with its attempt, whether it still fits, and its verdict in a word."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ class Proof(ProofRow):
     stale: str | None
     """Why it does not fit the tip of its branch, or null."""
     verdict: Word
-    """The gate's: `waiting`, `accepted` (by Lean and every required check), `rejected` or `unknown` (nothing failed,
-    and not everything could be judged)."""
+    """The gate's: `waiting`, `accepted` (by Lean and every required check), `rejected` or `unknown` (nothing
+    failed, something could not be judged)."""
     why: str
-    """Why the verdict is this one; empty where there is nothing to add to it."""
+    """The reason for the verdict; empty if there is nothing to add."""
     attempt: Attempt | None
-    """The attempt that found it; null where its job ended before that was recorded."""
+    """The attempt behind it; null if its job ended before the record."""
 
     @property
     def statements(self) -> dict[str, str]:
-        """Return what people are told of the source's words and of what Lean made of them, by name."""
+        """Return the statement's facts for people, of the source's words and of Lean's, by name."""
         return statement_facts(
             self.statement, self.lean_statement, self.not_in_header, self.speaks_of, self.speaks_of_more
         )
 
     @property
     def facts(self) -> dict[str, str]:
-        """Return what people are told of how it was found and judged, by name; what is empty is left out."""
+        """Return the facts of its discovery and judgement for people, by name, without empty ones."""
         attempt = self.attempt
         judges = dict.fromkeys(check["by"] for check in self.checks if check["verdict"] != "not_checked")
         facts = {
@@ -69,17 +69,17 @@ class Proof(ProofRow):
 
     @property
     def text(self) -> str:
-        """Return in one line of what it is a proof."""
+        """Return the sorry's declaration and place in one line."""
         return f"{self.declaration} in {self.repository} ({self.path})"
 
     @property
     def graded(self) -> str:
-        """The grade in words, with what puts it in doubt; "" until it is verified."""
+        """The grade in words, with its doubts; "" until it is verified."""
         return grade_text(self.grade, self.doubts)
 
 
 def describe_proofs(view: sqlite3.Connection, proofs: Sequence[ProofRow]) -> list[Proof]:
-    """Return the documents of proofs, in their order; the number of questions does not grow with theirs."""
+    """Return the documents of proofs, in their order; the number of queries does not grow with them."""
     if not proofs:
         return []
     sorries = {row.sorry for row in proofs}
@@ -101,7 +101,7 @@ def describe_proofs(view: sqlite3.Connection, proofs: Sequence[ProofRow]) -> lis
 
 
 def judged(row: ProofRow) -> tuple[Word, str]:
-    """Return the verdict on a proof, and why it is this one (`Proof.verdict` and `Proof.why`)."""
+    """Return the verdict on a proof, and its reason (`Proof.verdict` and `Proof.why`)."""
     if row.state in ("rejected", "conditional"):
         return "rejected", row.reason
     if row.checked_at is None:
@@ -112,19 +112,19 @@ def judged(row: ProofRow) -> tuple[Word, str]:
 
 
 def worth(row: ProofRow) -> tuple[int, int, str]:
-    """Return what orders proofs, the best one last: by state, by grade, then by when they were judged."""
+    """Return the sort key of proofs, the best one last: by state, by grade, then by the time of judgement."""
     return PROOF_STATES.index(row.state), ["", *GRADES].index(row.grade), row.checked_at or row.found_at
 
 
 def proof_label(row: ProofRow) -> str:
-    """Return the state; of a verified proof its grade too."""
+    """Return the state; for a verified proof its grade too."""
     if row.state == "verified":
         return f"{row.state}, {grade_text(row.grade, row.doubts)}"
     return ", ".join(filter(None, (row.state, doubt_text(row.doubts))))
 
 
 def best_of_each_sorry(proofs: Iterable[Proof]) -> list[Proof]:
-    """Return of each sorry the best proof that fits its branch's tip, oldest first."""
+    """Return the best proof of each sorry among those that fit its branch's tip, oldest first."""
     best: dict[tuple[str, str, str], Proof] = {}
     for row in proofs:
         key = (row.repository, row.branch, row.sorry)
@@ -134,7 +134,7 @@ def best_of_each_sorry(proofs: Iterable[Proof]) -> list[Proof]:
 
 
 def of_each_text(proofs: Iterable[Proof]) -> list[tuple[Proof, int]]:
-    """Return each text that fills a place once, and how many sorries it fills: a declaration's are filled together."""
+    """Return each text for a place once, and the number of its sorries: a declaration's are filled together."""
     texts: dict[tuple[object, ...], tuple[Proof, int]] = {}
     for row in proofs:
         place = row.repository, row.branch, row.path, row.checked_blob, row.byte_start, row.byte_end

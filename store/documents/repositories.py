@@ -1,4 +1,4 @@
-"""A repository, with its branches, and how complete their traces are."""
+"""A repository, with its branches, and the completeness of their traces."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class Repository(PolledRepository):
     sorries: dict[str, int]
     """By state, of the [default branch](glossary.md)."""
     sorries_elsewhere: int
-    """How many more in the source of other watched branches."""
+    """The number of further ones in the source of other watched branches."""
     too_large: list[TooLarge]
-    """Where the limits of `[scan]` left something out."""
-    # `failing_*` is what notifications remember.
+    """The branches cut by the limits of `[scan]`."""
+    # `failing_*` is for notifications alone.
     SHOWN: ClassVar = (
         *(name for name in PolledRepository.__dataclass_fields__ if not name.startswith("failing_")),
         *("heads", "traces", "sorries", "sorries_elsewhere", "too_large"),
@@ -73,17 +73,17 @@ class Repository(PolledRepository):
 
     @property
     def in_source(self) -> int:
-        """How many sorries the default branch has in its source."""
+        """The number of sorries in the default branch's source."""
         return self.sorries["open"] + self.sorries["verified"]
 
     @property
     def sorries_text(self) -> str:
-        """Return that number, and how many more other branches have: "36, and 3 more on other branches"."""
+        """Return this number, and the further ones of other branches: "36, and 3 more on other branches"."""
         return f"{self.in_source:,}{elsewhere_text(self.sorries_elsewhere)}"
 
 
 def described_repositories(database: sqlite3.Connection, *, gaps: bool = False) -> list[Repository]:
-    """Return every repository with its branches and how complete their traces are, as `--json` shows it."""
+    """Return every repository with its branches and the completeness of their traces, for `--json`."""
     heads: dict[str, list[Head]] = defaultdict(list)
     for branch in queries.branches(database):
         heads[branch.repository].append(of_row(Head, branch))
@@ -125,9 +125,7 @@ def because(item: Repository) -> str:
 
 
 def projects_text(head: Head, chosen: Sequence[str]) -> str:
-    """Say which Lake projects a branch has, which of them are only scanned, and that a bump raises none of them in a
-    folder; "" of one at the root alone.
-    """
+    """Describe a branch's Lake projects, with those only scanned and those no bump raises; "" for the root's alone."""
     projects = head.lake_projects
     if all(not one.folder for one in projects):
         return ""
@@ -140,6 +138,6 @@ def projects_text(head: Head, chosen: Sequence[str]) -> str:
 
 
 def projects_missing(head: Head, chosen: Sequence[str]) -> tuple[str, ...]:
-    """Return the chosen folders in which a scanned branch has no Lake project."""
+    """Return the chosen folders without a Lake project in a scanned branch."""
     have = {one.folder for one in head.lake_projects}
     return tuple(one or "." for one in chosen if one not in have) if head.projects is not None else ()

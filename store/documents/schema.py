@@ -86,12 +86,12 @@ def _of(hint: Any, definitions: dict[str, Any]) -> dict[str, Any]:
 
 @cache
 def _names(module: str) -> dict[str, Any]:
-    """Return the names of a loaded module, also those that it imports for the type checker alone."""
+    """Return the names of a loaded module, also its imports for the type checker alone."""
     names = dict(vars(sys.modules[module]))
     for node in ast.walk(syntax_of(module)):
         if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             for one in node.body:
-                # There is no such module at run time as `_typeshed`.
+                # `_typeshed` is no module at run time.
                 if isinstance(one, ast.ImportFrom) and one.module and one.module != "_typeshed":
                     result = vars(importlib.import_module(one.module))
                     names |= {alias.asname or alias.name: result[alias.name] for alias in one.names}
@@ -99,7 +99,7 @@ def _names(module: str) -> dict[str, Any]:
 
 
 def _listed(cls: type) -> dict[str, str]:
-    """Return what the docstring of a class lists under "Attributes:", each as one line."""
+    """Return the attributes listed in a class's docstring under "Attributes:", each as one line."""
     listed = inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")[2].partition("\n\n")[0]
     result = re.split(r"^ {4}(\w+): ", listed, flags=re.MULTILINE)[1:]
     return {name: " ".join(text.split()) for name, text in zip(result[::2], result[1::2], strict=True)}
@@ -128,5 +128,5 @@ def attribute_docs(cls: type) -> dict[str, str]:
 
 @cache
 def syntax_of(module: str) -> ast.Module:
-    """Return the syntax tree of a module that is loaded."""
+    """Return the syntax tree of a loaded module."""
     return ast.parse(inspect.getsource(sys.modules[module]))

@@ -1,4 +1,4 @@
-"""How a proof's two statements are told, the source's words and what Lean made of them: who shows one shows both."""
+"""A proof's two statements for people, in the source's words and in Lean's: always shown together."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _SHOWN = 5
 def statement_facts(
     source: str, lean: str, not_in_header: Sequence[str] | None, below: Sequence[Mapping[str, str]], more: int
 ) -> dict[str, str]:
-    """Return what people are told of a proof's statements, by name.
+    """Return the facts of a proof's statements for people, by name.
 
     Args:
-        source: the source's words; "" where nothing of the statement was recorded, and then nothing is told.
-        lean: Lean's statement; "" where it is not known.
-        not_in_header: the variables of Lean's that the source's header does not write; None where nobody could tell.
-        below: the project's constants that it rests on, each with `name` and `type`; `more` were not recorded.
+        source: the source's words; "" if the statement was not recorded: then the result is empty.
+        lean: Lean's statement; "" if unknown.
+        not_in_header: the variables of Lean's statement missing in the source's header; None if unknown.
+        below: the project's constants below it, each with `name` and `type`; `more` were not recorded.
     """
     if not source:
         return {}

@@ -1,7 +1,7 @@
-"""The status of the whole: what the view and the log know of it, with its problems.
+"""The status of the whole: the facts of the view and the log, with their problems.
 
-The daemon adds what only its process knows (`daemon.health.status_report`). Here too an answer takes a bounded number
-of questions: `everlean status` has 200 ms.
+The daemon adds the facts of its process (`daemon.health.status_report`). Here too an answer takes a bounded
+number of queries: `everlean status` has 200 ms.
 """
 
 from __future__ import annotations
@@ -68,20 +68,20 @@ class TriggeredWork(TriggerRow):
 class Week:
     repository: str
     opened: int
-    """new sorries; those that were there when their branch was first read are none"""
+    """new sorries, without those of a branch's first scan"""
     filled: int
     gone: int
     """without a proof"""
     sorries: list[int]
-    """how many were in the source when the week began, and at the end of each of its days"""
+    """the number in the source at the beginning of the week, and at the end of each of its days"""
 
 
 @dataclass(frozen=True, slots=True)
 class Happened:
     at: str
-    """when the commit was made"""
+    """the time of the commit"""
     step: str
-    """`opened`, `filled`, `restated`, or how else a sorry went"""
+    """`opened`, `filled`, `restated`, or another end of a sorry"""
     repository: str
     sorry: str
     declaration: str
@@ -99,13 +99,13 @@ NEVER_STARTED = ServiceRow(
 
 @dataclass(frozen=True, slots=True)
 class ViewStatus:
-    """The facts of the view. All are unknown, neither 0 nor none, where no view can be read."""
+    """The facts of the view. All are unknown, neither 0 nor none, if no view can be read."""
 
     problems: list[Problem]
     readable: bool = False
     position: int = 0
     stopped: bool = False
-    """It cannot go on behind `position`."""
+    """It cannot continue behind `position`."""
     service: ServiceRow | None = None
     repositories: list[Repository] | None = None
     sorries: dict[str, int] | None = None
@@ -121,7 +121,7 @@ class ViewStatus:
     notifications: tuple[NotifierRow, ...] | None = None
     running: tuple[JobRow, ...] | None = None
     failed: tuple[JobRow, ...] | None = None
-    """The jobs after which none of their kind succeeded there."""
+    """The jobs without a later success of their kind there."""
     due: Due | None = None
     jobs: dict[str, int] | None = None
     """By state."""
@@ -150,15 +150,15 @@ NOTHING = ViewStatus(
     paused=(),
     triggered=(),
 )
-"""Where nothing was recorded yet."""
+"""The status before the first record."""
 
 
 def describe_view(view: sqlite3.Connection, *, moment: Moment | None = None) -> ViewStatus:
-    """Return what the view knows, with the problems that it knows of.
+    """Return the facts of the view, with its problems.
 
     Args:
         view: the database.
-        moment: when it is of; None: now.
+        moment: of the view; None: now.
     """
     checkpoint, service, counts = queries.checkpoint(view), queries.service(view), count_all(view)
     repositories, notifiers = described_repositories(view), report_queries.notifiers(view)
@@ -207,7 +207,7 @@ def describe_view(view: sqlite3.Connection, *, moment: Moment | None = None) -> 
 def _week(
     view: sqlite3.Connection, repositories: Sequence[Repository], begin: datetime
 ) -> tuple[Sequence[Week], Sequence[Happened]]:
-    """Return what came and went in the week that begins then: how much in each repository, and the newest."""
+    """Return the openings and closings of a week: the numbers of each repository, and the newest ones."""
     turns = [one for one in report_queries.turns_since(view, utc_text(begin)) if not one.first_read]
     of_each: defaultdict[str, list[Turn]] = defaultdict(list)
     for one in turns:
@@ -228,10 +228,10 @@ def _week(
 
 
 def _levels(now: int, changes: Sequence[Turn], begin: datetime) -> list[int]:
-    """Return how many sorries there were at a week's beginning and after each of its days, from how many there are."""
+    """Return the numbers of sorries at a week's beginning and after each of its days, from the present one."""
     levels = [now] * (NEWS_OF.days + 1)
     for one in changes:
-        # A commit may have been made before the week in which it was seen, and its author's clock may be wrong.
+        # A commit may be older than the week of its first sight, and its author's clock may be wrong.
         day = min(max((parse_time(one.at) - begin).days, 0), NEWS_OF.days - 1)
         for before in range(day + 1):
             levels[before] += -1 if one.what == "opened" else 1
@@ -265,7 +265,7 @@ class LogStatus:
 
 
 def describe_log(log: LogReader, view: ViewStatus, *, moment: Moment | None = None) -> LogStatus:
-    """Return what the log says, and whether the view fits it."""
+    """Return the facts of the log, and whether the view fits it."""
     position = log.position() if moment is None else moment.seq
     loaded = log.last(1, upto=position, types=("config_loaded",))
     settings = loaded[0].data.get("settings", {}) if loaded else {}

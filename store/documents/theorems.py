@@ -1,4 +1,4 @@
-"""A theorem on one branch: its place in the source, and every version that it had."""
+"""A theorem on one branch: its place in the source, and all its versions."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class Version:
     n_sorries: int
 
     def changes(self, before: Version | None) -> list[str]:
-        """Return the differences from the version before it, one line each; of the first one what it is."""
+        """Return the differences from the version before it, one line each; for the first one its facts."""
         if before is None:
             return [f"{self.name} in {self.path}", self.statement]
         pairs = ((before.name, self.name), (before.path, self.path))
         changes = [f"{old} -> {new}" for old, new in pairs if old != new]
-        if before.statement != self.statement:  # a line each: arrows are what statements are made of
+        if before.statement != self.statement:  # a line each: arrows occur in statements
             changes += [f"- {before.statement}", f"+ {self.statement}"]
         if before.n_sorries != self.n_sorries and self.steps != ["deleted"]:
             changes.append(f"sorries: {before.n_sorries} -> {self.n_sorries}")
@@ -51,13 +51,14 @@ class Theorem(TheoremRow):
     place: Place | None
     """Null once deleted; of twins in one file, the first."""
     upstream: list[str]
-    """What packages and Lean call a theorem that states the same, each with its file; only of one that is proved."""
+    """The names of theorems with the same statement in packages and Lean, each with its file; only for a
+    proved one."""
     history: list[Version]
     """Oldest first."""
 
 
 def describe_theorems(view: sqlite3.Connection, theorems: Sequence[TheoremRow]) -> list[Theorem]:
-    """Return the documents of theorems, in their order; the number of questions does not grow with theirs."""
+    """Return the documents of theorems, in their order; the number of queries does not grow with them."""
     ids = json.dumps(sorted({row.theorem for row in theorems}))
     history: dict[tuple[str, str, str], list[Version]] = defaultdict(list)
     for one in read(

@@ -1,8 +1,9 @@
-r"""Blueprints: the statements of a plan, the declarations that state them, and the statements that each uses.
+r"""Blueprints: the statements of a plan, their declarations, and the statements each uses.
 
-Two formats are read. leanblueprint's is LaTeX below blueprint/src: an environment with `\label`, `\lean` and `\uses`,
-and the proof after it, or with `\proves`. verso-blueprint's is Lean: `:::theorem "label" (lean := "…") (uses := "…")`,
-`{uses "label"}[]` and code blocks with a label. Macros of a project's own are not expanded. Standard library only.
+Two formats are read. leanblueprint's is LaTeX below blueprint/src: an environment with `\label`, `\lean` and
+`\uses`, and the proof after it, or with `\proves`. verso-blueprint's is Lean: `:::theorem "label" (lean :=
+"…") (uses := "…")`, `{uses "label"}[]` and code blocks with a label. Macros of a project's own are not
+expanded. Standard library only.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 MOST_STATEMENTS = 20_000
-"""Of more, the first are kept."""
+"""The first ones are kept."""
 LONGEST_NAME = 1000
 
 _ENVIRONMENTS = frozenset({"definition", "lemma", "proposition", "theorem", "corollary"})

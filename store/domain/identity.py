@@ -1,4 +1,4 @@
-"""Identities that survive edits: keys derived from what a thing is, never from its place.
+"""Identities that survive edits: keys derived from a thing's content, never from its place.
 
 Line numbers move with every commit, so nothing here depends on them. Every identifier is the first 16 hex
 digits (64 bits) of a SHA-256 over unit-separated fields, except event ids, which are UUIDs, and git's own.
@@ -29,7 +29,7 @@ def slug(repository: str) -> str:
 
 
 def event_id(*natural_key: str) -> str:
-    """Return the UUIDv5 of a natural key, so that recording the same fact twice is one event."""
+    """Return the UUIDv5 of a natural key: recording the same fact twice is one event."""
     return str(uuid.uuid5(_EVENT_NAMESPACE, _SEPARATOR.join(natural_key)))
 
 
@@ -52,7 +52,7 @@ def theorem_id(repository: str, name: str, statement_hash: str) -> str:
 
 
 def sorry_id(repository: str, declaration: str, statement_hash: str, ordinal: int) -> str:
-    """Identify a sorry at its first sight. Later moves, renames and changes keep the id that it got here."""
+    """Identify a sorry at its first sight. It keeps this id through later moves, renames and changes."""
     return short_hash("sorry", repository, declaration, statement_hash, str(ordinal))
 
 
@@ -62,27 +62,27 @@ def proof_id(sorry: str, blob: str, replacement: str) -> str:
 
 
 def job_id(kind: str, *key: str) -> str:
-    """Identify a job by what it is to do, so that planning the same work twice names the same job."""
+    """Identify a job by its task: planning the same work twice names the same job."""
     return f"{kind}-{short_hash(kind, *key)}"
 
 
 def trace_id(
     url: str, commit: str, lean_version: str, tracer: str, tracer_version: str, project: str = ""
 ) -> str:
-    """Identify a trace as LeanDojo identifies a repository: what was traced, for which Lean, by which tracer.
+    """Identify a trace as LeanDojo identifies a repository: by the commit, the Lean version and the tracer.
 
-    Of a Lake project that is not at the root it is another one, by its folder.
+    A Lake project below the root has another trace, by its folder.
     """
     below = (project,) if project else ()
     return short_hash("trace", url, commit, lean_version, tracer, tracer_version, *below)
 
 
 def split_key(full_name: str, statement: str | None) -> str:
-    """Identify a theorem for the splits: by what it states, by its name where that is not known.
+    """Identify a theorem for the splits: by its statement, or its name if the statement is unknown.
 
-    Not by repository: a copy in a fork, or in a dependency's folder, must not stand on another side. And not by the
-    name, attributes or modifiers that LeanDojo's statements begin with (`@[simp] theorem foo (n : Nat) : … :=`): a
-    renamed theorem states the same.
+    Not by repository: a copy in a fork, or in a dependency's folder, must not stand on another side. And not
+    by the name, attributes or modifiers at the beginning of LeanDojo's statements (`@[simp] theorem foo (n :
+    Nat) : … :=`): a renamed theorem states the same.
     """
     if statement is not None and (text := bare_statement(normalise(statement))):
         return short_hash("statement of a theorem", text)
@@ -101,7 +101,7 @@ _TAIL = re.compile(r" ?:=(?: by)?$")
 def bare_statement(text: str) -> str:
     """Cut a normalised statement down to binders and type, if it begins with a declaration's head.
 
-    Whatever name it has there, which need not be the theorem's: `to_additive` makes two of one text.
+    The name in the head may be another's: `to_additive` makes two theorems of one text.
     """
     text = _TAIL.sub("", text)
     head = _HEAD.match(text)
@@ -109,7 +109,7 @@ def bare_statement(text: str) -> str:
 
 
 def git_blob(data: bytes, *, like: str) -> str:
-    """Return git's object id of a file's content, in the hash (SHA-1 or SHA-256) that `like` is in."""
+    """Return git's object id of a file's content, by the hash of `like` (SHA-1 or SHA-256)."""
     content = b"blob %d\0" % len(data) + data
     if len(like) == 64:
         return hashlib.sha256(content).hexdigest()
@@ -149,7 +149,7 @@ def repository_key(url: str) -> str:
 
 
 def _local_key(path: Path) -> str:
-    # A bare clone in "name/.git" style: the folder above is what people call the repository.
+    # A bare clone in "name/.git" style: people call the folder above the repository.
     parts = [part for part in path.parts if part != "/"]
     if len(parts) > 1 and parts[-1] == ".git":
         parts.pop()
@@ -161,13 +161,13 @@ _PULL_REQUEST = re.compile(r"\(#(\d{1,9})\)\s*$|^Merge pull request #(\d{1,9})\b
 
 
 def pull_request_of(subject: str) -> int | None:
-    """Return the number of a pull request that a commit's subject ends with, or that its merge names."""
+    """Return the number of the pull request at the end of a commit's subject, or in a merge's subject."""
     match = _PULL_REQUEST.search(subject)
     return None if match is None else int(match[1] or match[2])
 
 
 def line_url(repository: str, sha: str, path: str, line: int) -> str:
-    """Return the address of a line at a commit, by the repository's key; "" where its forge is none that is known."""
+    """Return the address of a line at a commit, by the repository's key; "" for an unknown forge."""
     base, forge = _base_url(repository)
     return f"{base}/{_BLOBS[forge]}/{quote(sha)}/{quote(path)}#L{line}" if base else ""
 
@@ -179,7 +179,7 @@ def commit_url(repository: str, sha: str) -> str:
 
 
 def _base_url(repository: str) -> tuple[str, str]:
-    """Return a repository's address and its forge; "" for both where it is none that is known."""
+    """Return a repository's address and its forge; "" for both if the forge is unknown."""
     host, _, name = repository.partition("/")
     forge, _, domain = host.partition(".")
     if forge not in _BLOBS or not domain or "/" not in name:
@@ -188,4 +188,4 @@ def _base_url(repository: str) -> tuple[str, str]:
 
 
 _BLOBS = {"github": "blob", "gitlab": "-/blob", "codeberg": "src/commit"}
-"""The forges whose addresses are known, by how their hosts begin ("gitlab.com", "github.example.org")."""
+"""The known forges, by the beginning of their hosts ("gitlab.com", "github.example.org")."""

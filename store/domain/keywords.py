@@ -1,8 +1,9 @@
-"""The keywords with which a Lean declaration begins, and what each is to us: one row a keyword.
+"""The keywords of Lean's declarations, and their meaning here: one row a keyword.
 
-A row is all that a new keyword of Lean or of a library needs: the scanner, the records, the splicer, the prover, the
-gate and `everlean diff` derive their sets from this table. `class inductive` and `deriving instance` are kinds of two
-words: the scanner puts them together, and each word begins a command by a rule of its own.
+A new keyword of Lean or of a library needs a row and no more: the scanner, the records, the splicer, the
+prover, the gate and `everlean diff` derive their sets from this table. `class inductive` and `deriving
+instance` are kinds of two words: the scanner puts them together, and each word begins a command by a rule of
+its own.
 """
 
 from __future__ import annotations
@@ -12,18 +13,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Keyword:
-    """A keyword that declares.
+    """A keyword of a declaration.
 
     Attributes:
-        word: the keyword, which is also the kind of what it declares.
-        reserved: by Lean itself: it begins a command at any column. A library's does at the beginning of a line.
+        word: the keyword, also the kind of its declarations.
+        reserved: by Lean itself: it begins a command at any column. A library's does at the beginning of a
+            line.
         theorem: whether it is a theorem to people: its statement is followed.
-        provable: whether a prover may fill its sorries: what takes their place is a proof, and no data.
+        provable: whether a prover may fill its sorries: with proofs, never with data.
         restated: whether a model's answer may state it again and give the proof or value behind its `:=`.
-        instance: whether Lean finds what it declares without being told its name.
+        instance: whether Lean finds the declaration without its name.
         fields: whether its body is fields or constructors.
         unproved: whether it is taken for true, or announced, without a proof or a value.
-        nameless: the name that one without a name is given inside its namespace; "" where it must have one.
+        nameless: the name of an anonymous one inside its namespace; "" if it must have a name.
         constant: whether it makes a constant; it has no name of its own otherwise.
     """
 
@@ -70,23 +72,23 @@ DECLARATION_KEYWORDS = (
 )
 
 THEOREM_KINDS = tuple(one.word for one in DECLARATION_KEYWORDS if one.theorem)
-"""The kinds of declarations that are theorems to people."""
+"""The kinds of theorems to people."""
 PROVABLE_KINDS = frozenset(one.word for one in DECLARATION_KEYWORDS if one.provable)
-"""The kinds in which what takes a sorry's place is a proof, and no data."""
+"""The kinds whose sorries stand for proofs, not data."""
 RESTATED_KINDS = frozenset(one.word for one in DECLARATION_KEYWORDS if one.restated)
 INSTANCE_KINDS = frozenset(one.word for one in DECLARATION_KEYWORDS if one.instance)
 UNPROVED_KINDS = frozenset(one.word for one in DECLARATION_KEYWORDS if one.unproved)
-"""Kinds without a proof or value that anything must hold for: what becomes one is not filled."""
+"""Kinds without a proof or value to hold for anything: a declaration turned into one is not filled."""
 _NAMELESS = {one.word: one.nameless for one in DECLARATION_KEYWORDS if one.nameless}
 _NAMED = frozenset(one.word for one in DECLARATION_KEYWORDS if not one.nameless)
 WITHOUT_CONSTANT = frozenset(one.word for one in DECLARATION_KEYWORDS if not one.constant)
 
 
 def nameless(kind: str) -> str:
-    """Return the name that a declaration without one is given, or a command that declares nothing and has a sorry."""
+    """Return the name of an anonymous declaration, or of a command with a sorry and no declaration."""
     return _NAMELESS.get(kind) or f"_{kind.replace(' ', '_')}"
 
 
 def is_nameless(name: str, kind: str) -> bool:
-    """Return whether what has this kind and full name has no name of its own in the source."""
+    """Return whether a declaration with this kind and full name has no name of its own in the source."""
     return kind not in _NAMED and name.rpartition(".")[2] == nameless(kind)

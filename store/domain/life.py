@@ -1,6 +1,6 @@
-"""The lives of sorries and theorems: compare two versions of a branch and say which facts follow.
+"""The lives of sorries and theorems: compare two versions of a branch and return the facts.
 
-Pure: `store.domain.matching` has the rules by which declarations match, and the sorries inside of them.
+Pure: `store.domain.matching` has the rules for matching declarations and the sorries inside of them.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Lives:
-    """The events of one commit, and by path how many sorries of the compared files are followed from now on."""
+    """The events of one commit, and by path the number of followed sorries in the compared files."""
 
     events: list[SorryEvent]
     followed: Counter[str]
@@ -72,16 +72,16 @@ def live(
     most: int | None = None,
     most_of_file: int | None = None,
 ) -> Lives:
-    """The events of one commit, at most one a sorry.
+    """Return the events of one commit, at most one a sorry.
 
     Args:
         compared: The declarations of the changed and removed files, as they were and as they are.
-        judge: Says what became of sorries that went.
+        judge: Decides the end of each sorry that left.
         proofs: Our proofs of living sorries; decide whether a sorry was filled by us.
-        elsewhere: The sorries that live in files that did not change; their ids are taken.
-        closed: The sorries that were filled or removed earlier; one that comes back is reopened.
-        most, most_of_file: Sorries that are followed at most, with those elsewhere, and in one file. Those that are
-            followed already stay; of new ones the first are taken.
+        elsewhere: The sorries in unchanged files; their ids are taken.
+        closed: The sorries filled or removed earlier; a returning one is reopened.
+        most, most_of_file: The most sorries to follow, with those elsewhere, and in one file. Followed ones
+            stay; of new ones the first are taken.
     """
     followed: Counter[str] = Counter()
     given: dict[str, list[GivenProof]] = defaultdict(list)
@@ -143,7 +143,7 @@ def _gone(
 
 
 def _change(commit: Commit, living: LivingSorry, place: SorryPlace) -> SorryMoved | SorryChanged | None:
-    """Nothing where place and file are as they were; `context` where only the file around it changed.
+    """Return None if place and file are unchanged; a change of `context` if only the file around it changed.
 
     That one is an event because the view needs the new blob and byte range.
     """
@@ -166,7 +166,7 @@ def _change(commit: Commit, living: LivingSorry, place: SorryPlace) -> SorryMove
 def _fresh(
     repository: str, place: SorryPlace, taken: Collection[str], twins: Counter[tuple[str, str, int]]
 ) -> str:
-    """The id of a sorry at first sight. Twins (two `example : p := sorry`) are counted off, in `twins`."""
+    """Return the id of a sorry at first sight. Twins (two `example : p := sorry`) are counted off, in `twins`."""
     key = (place.declaration, place.statement_hash, place.ordinal)
     while True:
         twin = twins[key]
@@ -183,7 +183,7 @@ STEPS: tuple[Step, ...] = get_args(Step)
 
 @dataclass(frozen=True, slots=True)
 class TheoremBefore:
-    """The theorem that it was. Its text is in an earlier step, or in the scan of its first sight."""
+    """The earlier state of a theorem. Its text is in an earlier step, or in the scan of its first sight."""
 
     name: str
     kind: str
@@ -225,7 +225,7 @@ class TheoremStep:
         """Read one step.
 
         Raises:
-            ValueError: a step that this version does not know, none at all, or neither a before nor an after.
+            ValueError: an unknown step, none at all, or neither a before nor an after.
             KeyError, TypeError: it has not the fields of a step.
         """
         steps, before, after = tuple(data["steps"]), data["before"], data["after"]
@@ -249,10 +249,10 @@ def follow(
 
     Args:
         compared: The declarations of the changed and removed files, as they were and as they are.
-        unread: Files whose earlier version can not be read any more. What they had is known in part at most, so
-            nothing is said to have appeared in them, and only what had a sorry to have been renamed or moved.
-        taken: Whether a declaration, before or now, is within the limits. Of the others nothing is said, but what
-            is followed already stays followed.
+        unread: Files without a readable earlier version. Their earlier content is known in part at most:
+            nothing counts as new in them, and only declarations with a sorry count as renamed or moved.
+        taken: Whether a declaration, before or now, is within the limits. The others have no steps, but
+            followed ones stay followed.
     """
     partner = {id(new): old for old, new in compared.pairs}
     kept: set[int] = set()
@@ -283,14 +283,14 @@ def is_theorem(item: Decl) -> bool:
 
 
 def counted(steps: Iterable[TheoremStep]) -> dict[str, int]:
-    """Return how many theorems took each step; a step that none took is left out."""
+    """Return the number of theorems with each step, without steps of none."""
     numbers = Counter(step for item in steps for step in item.steps)
     return {step: numbers[step] for step in STEPS if numbers[step]}
 
 
 def _became(old: Decl, new: Decl) -> tuple[Step, ...]:
     same_statement = old.statement_hash == new.statement_hash
-    # A file that can not be read any more leaves no hash of its proofs, and nothing is claimed of them then.
+    # An unreadable file leaves no hash of its proofs, and nothing is claimed of them then.
     reproved = same_statement and bool(old.text_hash) and old.proof_hash != new.proof_hash
     happened: tuple[tuple[Step, bool], ...] = (
         ("renamed", old.name != new.name),

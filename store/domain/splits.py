@@ -1,18 +1,19 @@
-"""The side of a split that a theorem is on, and which rows of the traces an export of that side may have.
+"""The side of a split for each theorem, and the rows of the traces in an export of that side.
 
-A split has three sides: train, val and test, 80/10/10 in the long run. A theorem is put on one when the commit that
-brings it is closed, and stays there for life, whatever is traced later (`store.view.projections.splits` decides it and
-writes `split_members`). It is known by its statement (`store.domain.identity.split_key`), and so shares its side with
-every copy of it; a restated theorem follows its name, a renamed one its statement. A theorem known by both to different
-sides is on its statement's side, but in no training export unless both are train.
+A split has three sides: train, val and test, 80/10/10 in the long run. A theorem is put on one when its
+commit is closed, and stays there for life, whatever is traced later (`store.view.projections.splits` decides
+it and writes `split_members`). It is identified by its statement (`store.domain.identity.split_key`), and so
+shares its side with every copy of it; a restated theorem follows its name, a renamed one its statement. A
+theorem with different sides by the two is on its statement's side, but in no training export unless both are
+train.
 
 - `random`: by a hash of the key.
-- `novel_premises`: a theorem of val or test used, when it was put there, a premise that no training proof uses.
-  Such premises are reserved (`reserved_premises`): a proof that uses one is in no training export, and a theorem of
-  val or test is exported while its proof uses one. A theorem that uses no premise at all is on train.
+- `novel_premises`: a theorem of val or test used, when it was put there, a premise unused in every training
+  proof. Such premises are reserved (`reserved_premises`): a proof with one is in no training export, and a
+  theorem of val or test is exported while its proof uses one. A theorem without any premise is on train.
 
-Here is the reading side, for the export and for training: `exported_side` is the one rule, as an SQL expression, so
-that it can stand in any query. Standard library only.
+Here is the reading side, for the export and for training: `exported_side` is the one rule, as an SQL
+expression for any query. Standard library only.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ HELD_OUT = 0.2
 
 
 class ExportedTheorem(NamedTuple):
-    """A theorem of an export: of which trace, in which file, and the key of its rows."""
+    """A theorem of an export: its trace, its file, and the key of its rows."""
 
     trace: str
     path: str
@@ -41,10 +42,10 @@ class ExportedTheorem(NamedTuple):
 
 
 def exported_side(split: Split, *, theorem: str = "traced_theorems") -> str:
-    """Return an SQL expression: the side in whose export a row belongs, NULL where it belongs in none.
+    """Return an SQL expression: the side whose export has the row, NULL for none.
 
-    `theorem` is the name of `traced_theorems` in the query. NULL means withheld: the row must not be trained on and
-    is no test either. A row of a trace that was not closed is NULL too.
+    `theorem` is the name of `traced_theorems` in the query. NULL means withheld: the row must not be trained
+    on and is no test either. A row of an unclosed trace is NULL too.
     """
     members = (
         "FROM split_members AS by_key JOIN split_members AS by_name ON by_name.split = by_key.split "
@@ -63,7 +64,7 @@ def exported_side(split: Split, *, theorem: str = "traced_theorems") -> str:
 
 
 def uses_reserved_premise(*, theorem: str = "traced_theorems") -> str:
-    """Return an SQL condition: the row's proof uses a premise that novel_premises keeps out of training."""
+    """Return an SQL condition: the row's proof uses a premise barred from training by novel_premises."""
     return (
         "EXISTS (SELECT 1 FROM tactic_premises AS used CROSS JOIN reserved_premises AS reserved "
         "ON reserved.full_name = used.full_name "
@@ -72,7 +73,7 @@ def uses_reserved_premise(*, theorem: str = "traced_theorems") -> str:
 
 
 def files_of(trace: str = "traces", *, files: str = "traced_files") -> str:
-    """Return an SQL condition that joins `traced_files` to `traces`: the files that a traced commit has."""
+    """Return an SQL condition to join `traced_files` to `traces`: the files of a traced commit."""
     return (
         f"{files}.repository = {trace}.repository AND {files}.line = {trace}.line AND {files}.from_seq <= {trace}.seq "
         f"AND ({files}.until_seq IS NULL OR {files}.until_seq > {trace}.seq)"
@@ -83,7 +84,7 @@ _BELOW: tuple[tuple[Side, str], ...] = (("test", "1999999a"), ("val", "33333333"
 
 
 def drawn_side(key: str) -> Side:
-    """Return the side of `random` that a `split_key` would be on, were nothing known of its theorem."""
+    """Return the side of `random` for the `split_key` of an unknown theorem."""
     return next((side for side, below in _BELOW if key[:8] < below), "train")
 
 
@@ -94,8 +95,11 @@ def drawn_side_sql(key: str = '"key"') -> str:
 
 
 def held_out(db: sqlite3.Connection, *, name: str, keys: Collection[str]) -> bool:
-    """Return whether a theorem must not be trained on: by its name, or by one of its `split_key`s, it is on val or test
-    of `random`; or nothing is known of it, and one of the keys would be drawn there."""
+    """Return whether a theorem must not be trained on.
+
+    By its name, or by one of its `split_key`s, it is on val or test of `random`; or it is unknown, and one of
+    the keys would be drawn there.
+    """
     sides = [
         side
         for (side,) in db.execute(
@@ -108,7 +112,7 @@ def held_out(db: sqlite3.Connection, *, name: str, keys: Collection[str]) -> boo
 
 
 def side_of(db: sqlite3.Connection, split: Split, key: str) -> Side | None:
-    """Return the side of a theorem by its `split_key`; None where no closed trace has brought it."""
+    """Return the side of a theorem by its `split_key`; None before its first closed trace."""
     row = db.execute(
         'SELECT side FROM split_members WHERE split = ? AND "of" = \'theorem\' AND "key" = ?', (split, key)
     ).fetchone()
@@ -120,7 +124,7 @@ def exported(
 ) -> Iterator[tuple[ExportedTheorem, tuple[Side | None, ...]]]:
     """Yield a trace's theorems by path and place in the file, each with its side in the export of each split.
 
-    The side is None where the theorem is withheld. Streamed: one pass over the theorems serves every file.
+    The side is None for a withheld theorem. Streamed: one pass over the theorems serves every file.
     """
     sides = ", ".join(exported_side(split, theorem="t") for split in splits)
     rows = db.execute(
@@ -134,7 +138,7 @@ def exported(
 
 
 def counts(db: sqlite3.Connection, split: Split) -> dict[Side, int]:
-    """Count the theorems of each side, over all that was ever traced. Reads every member of the split."""
+    """Count the theorems of each side, over all traces. Reads every member of the split."""
     result: dict[Side, int] = dict.fromkeys(SIDES, 0)
     result.update(
         db.execute(

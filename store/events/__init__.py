@@ -1,3 +1,3 @@
-"""The facts that the log records, one frozen model a type."""
+"""The facts in the log, one frozen model a type."""
 
 from __future__ import annotations

@@ -17,13 +17,13 @@ Digest = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 class EventBody(BaseModel):
     """The content of an event. Subclasses set `type`; pydantic refuses unknown fields."""
 
-    # NaN and infinity have no JSON: they would be stored as null and could not be read back. Built when it is first
-    # used: a process loads all sorts of events, and most jobs and verbs meet a few.
+    # NaN and infinity have no JSON: they would be stored as null and could not be read back. Built at first
+    # use: a process loads all sorts of events, and most jobs and verbs meet a few.
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
     type: ClassVar[str]
     schema_version: ClassVar[int] = 1
     alone: ClassVar[bool] = False
-    """It says the same, and nothing that is too good, where events before it in its stream are lost."""
+    """It stays true, and claims nothing too good, if events before it in its stream are lost."""
 
 
 class Part(BaseModel):
@@ -33,7 +33,7 @@ class Part(BaseModel):
 
 
 class BlobRef(Part):
-    """A payload that lies in the log's blob table: JSON, compressed there, named by the hash of its bytes."""
+    """A payload in the log's blob table: JSON, compressed there, named by the hash of its bytes."""
 
     sha256: Digest
     size_bytes: int

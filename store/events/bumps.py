@@ -11,8 +11,8 @@ from store.events.base import BlobRef, EventBody, Part, Sha
 from store.events.proofs import Grade
 
 BreakKind = Literal["proof", "statement", "definition", "import", "command"]
-"""What of the source broke: a proof; a theorem's statement; a definition, instance or other declaration; an import, so
-that Lean reads nothing of the file; a command that declares nothing."""
+"""The broken part of the source: a proof; a theorem's statement; a definition, instance or other declaration;
+an import, which stops Lean's reading of the file; a command without a declaration."""
 BreakReason = Literal[
     "unknown_name",
     "deprecated",
@@ -27,14 +27,14 @@ BreakReason = Literal[
     "import",
     "other",
 ]
-"""What the compiler's message says, by its words."""
+"""The meaning of the compiler's message, by its words."""
 
 
 class Break(Part):
-    """A place that Lean no longer accepts. `line` is that of the message in the commit's file, from 1.
+    """A place Lean no longer accepts. `line` is that of the message in the commit's file, from 1.
 
-    `declaration` is its full name, "" where the place is in none. `follows`: it is a consequence of another break whose
-    command is left out: that one's declaration, or its place without one.
+    `declaration` is its full name, "" outside of any. `follows`: it is a consequence of another break with
+    its command left out: the other's declaration, or its place without one.
     """
 
     path: str
@@ -47,11 +47,11 @@ class Break(Part):
 
 
 class Mend(Part):
-    """A text in place of a broken proof, with the gate's verdict on the commit as it is handed over.
+    """A text in place of a broken proof, with the gate's verdict on the final commit.
 
-    Verified, or checked: nothing failed, and not all could be judged; `reason` says why. `how` it was found. Of a
-    verified one: its `axioms`, the `grade` with the `kernel`s that made it, as of a proof (`ProofVerified`), and the
-    advisories that put it in doubt.
+    Verified, or checked: nothing failed, something could not be judged; `reason` says why. `how` it was
+    found. With a verified one: its `axioms`, the `grade` with the `kernel`s behind it, as for a proof
+    (`ProofVerified`), and the advisories against it.
     """
 
     path: str
@@ -66,7 +66,7 @@ class Mend(Part):
 
 
 class BumpAsked(EventBody):
-    """A user wants to know what a newer Lean, or a newer package, breaks in a repository, and have it mended.
+    """A user wants a repository's breaks under a newer Lean or package listed and mended.
 
     `toolchain` is given (a `lean-toolchain`'s text), or `package` and its full commit id `rev`, or all three.
     """
@@ -81,7 +81,7 @@ class BumpAsked(EventBody):
 
 
 class BumpBuilt(EventBody):
-    """A raised commit was built until nothing new broke. `modules_failed` could not be built whatever was put aside."""
+    """A raised commit was built until nothing new broke; `modules_failed` fail whatever is left out."""
 
     type: ClassVar[str] = "bump_built"
     repository: str
@@ -99,9 +99,9 @@ class BumpBuilt(EventBody):
 class BumpTried(EventBody):
     """One text was tried in place of a broken proof.
 
-    Of a trial with very many of them some are not recorded (`BumpFinished.unrecorded`); their `number`s are missing.
-    `text_cut`: the text was longer than what is recorded of it. `verdict`: refused (Lean says no; the gate was not
-    asked), rejected (by the gate, at `step`), checked (the gate could not judge all of it), verified.
+    Of very many in one trial some are not recorded (`BumpFinished.unrecorded`); their `number`s are missing.
+    `text_cut`: the record has only the beginning of the text. `verdict`: refused (by Lean, before the gate),
+    rejected (by the gate, at `step`), checked (the gate could not judge all of it), verified.
     """
 
     type: ClassVar[str] = "bump_tried"
@@ -123,10 +123,10 @@ class BumpTried(EventBody):
 
 
 class BumpFinished(EventBody):
-    """A bump's trial is over: what was mended, what is left, and which modules fail with the patches applied.
+    """A bump's trial is over: the mended breaks, those left, and the modules that fail with the patches applied.
 
-    `series` are the patches, JSON: a list of {"title", "message", "diff"}, in the order in which they apply. `tried`
-    counts all texts that were tried; `unrecorded` of them have no `bump_tried`.
+    `series` are the patches, JSON: a list of {"title", "message", "diff"}, in order of application. `tried`
+    counts all texts; `unrecorded` of them have no `bump_tried`.
     """
 
     type: ClassVar[str] = "bump_finished"

@@ -13,7 +13,7 @@ TriggeredWork = Literal["trace", "train", "prove"]
 
 
 class JobStarted(EventBody):
-    """An attempt begins; written before the process is spawned, so that no attempt goes unrecorded."""
+    """An attempt begins; written before the process is spawned: no attempt goes unrecorded."""
 
     type: ClassVar[str] = "job_started"
     job: str
@@ -35,7 +35,7 @@ class JobSucceeded(EventBody):
 
 
 class JobFailed(EventBody):
-    """An attempt failed. `deterministic` means that the same inputs would fail again: no retry."""
+    """An attempt failed. `deterministic`: the same inputs would fail again, so it is not repeated."""
 
     type: ClassVar[str] = "job_failed"
     job: str
@@ -62,16 +62,16 @@ class JobInterrupted(EventBody):
 
 
 class JobReleased(EventBody):
-    """A user asked that a job which failed for good, was cancelled, or waits for its next attempt, is tried again."""
+    """A user asked for another attempt of a job failed for good, cancelled, or waiting for its next one."""
 
     type: ClassVar[str] = "job_released"
     job: str
 
 
 class JobCancelled(EventBody):
-    """A user ended a job, or took one off the queue; it is not tried again before a user releases it.
+    """A user ended a job, or took one off the queue; only a user's release makes it due again.
 
-    `attempt` is the one that was ended, 0 where none had begun; then `seconds` and `peak_rss_bytes` are None.
+    `attempt` is the ended one, 0 before the first; then `seconds` and `peak_rss_bytes` are None.
     """
 
     type: ClassVar[str] = "job_cancelled"
@@ -114,7 +114,7 @@ class WorkTriggered(EventBody):
 
 
 class TriggerEnded(EventBody):
-    """Nothing began for a trigger, and nothing is left to be done for it; `trigger` is the log position of that one."""
+    """Nothing began for a trigger, and nothing is left to do for it; `trigger` is its log position."""
 
     type: ClassVar[str] = "trigger_ended"
     work: TriggeredWork
@@ -126,9 +126,9 @@ class TriggerEnded(EventBody):
 class ProjectBuilt(EventBody):
     """A Lake project of a commit was built with its own toolchain and its manifest's dependencies.
 
-    `project` is its folder ("" is the root), `toolchain` the text of its `lean-toolchain`, `dependencies` the key of
-    the fetched packages ("" without any). `modules_failed` names the modules that did not build; the others did. The
-    compiled files lie in the cache and are no part of the log: `size_bytes` is what they take there.
+    `project` is its folder ("" is the root), `toolchain` the text of its `lean-toolchain`, `dependencies` the
+    key of the fetched packages ("" without any). `modules_failed` names the modules without a build. The
+    compiled files lie in the cache and are no part of the log: `size_bytes` is their size there.
     """
 
     type: ClassVar[str] = "project_built"

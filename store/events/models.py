@@ -1,4 +1,4 @@
-"""Event types of trained models: checkpoints, which one is in use, and how each did. Stream: `model:<name>`."""
+"""Event types of trained models: checkpoints, promotions, and evaluations. Stream: `model:<name>`."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ ModelKind = Literal["retriever", "tactics", "progress"]
 class CheckpointSaved(EventBody):
     """A training run ended with these weights, the next link of its model's chain.
 
-    `checkpoint` is its id, `parent` the checkpoint that the run started from (None: from `base`, a hub name or
-    folder), or of a model that was offered the one in use. `data_seq` is the log position of the training data.
-    `weights` is the SHA-256 of the weights' file (of several parts: of the names and SHA-256 of all), safetensors below
-    the artifact folder; it is not in the log. `size_bytes` is that of all parts. `curve` is JSON: of each measure of
-    the training, its loss among them, the steps and the values (`pipeline.models.curve`). None: it was not kept.
+    `checkpoint` is its id, `parent` the checkpoint before the run (None: from `base`, a hub name or folder),
+    or, for an offered model, the one in use. `data_seq` is the log position of the training data. `weights`
+    is the SHA-256 of the weights' file (of several parts: of the names and SHA-256 of all), safetensors below
+    the artifact folder; it is not in the log. `size_bytes` is that of all parts. `curve` is JSON: for each
+    measure of the training, its loss among them, the steps and the values (`pipeline.models.curve`). None: it
+    was not kept.
     """
 
     type: ClassVar[str] = "checkpoint_saved"
@@ -38,11 +39,11 @@ class CheckpointSaved(EventBody):
 
 
 class ModelOffered(EventBody):
-    """A user gives a model that was trained elsewhere: it is measured, and decided on as one that was trained here.
+    """A user offers a model trained elsewhere: it is measured, and decided on like one trained here.
 
-    `folder` holds it, with weights of this SHA-256. It is measured on the repository's test set beside those of all
-    earlier tasks; `learned`: that repository is what it was trained on. `trace` is the repository's trace; None: its
-    newest one.
+    `folder` holds it, with weights of this SHA-256. It is measured on the repository's test set beside those
+    of all earlier tasks; `learned`: it was trained on this repository. `trace` is the repository's trace;
+    None: its newest one.
     """
 
     type: ClassVar[str] = "model_offered"
@@ -68,8 +69,8 @@ class CheckpointPromoted(EventBody):
 class CheckpointRefused(EventBody):
     """The promotion rule refused this checkpoint for `reason`.
 
-    `in_use` is the checkpoint that was in use then and stays so, None where there was none. What was refused can still
-    be promoted by hand.
+    `in_use` is the checkpoint in use, which stays so, None if there was none. A refused one can still be
+    promoted by hand.
     """
 
     type: ClassVar[str] = "checkpoint_refused"
@@ -80,9 +81,9 @@ class CheckpointRefused(EventBody):
 
 
 class CheckpointRemoved(EventBody):
-    """The files of this checkpoint are removed, for `reason`: `size_bytes` of weights, and what lies beside them.
+    """The files of this checkpoint were removed, for `reason`: `size_bytes` of weights, and the files beside them.
 
-    What it was, and how it did, stays in the log.
+    Its facts and results stay in the log.
     """
 
     type: ClassVar[str] = "checkpoint_removed"
@@ -93,12 +94,12 @@ class CheckpointRemoved(EventBody):
 
 
 class EvaluationFinished(EventBody):
-    """A checkpoint was measured on one dataset. `metrics` maps names like "recall@10" to values in 0..1; the progress
-    model's "mae" and "mse" are in steps, and in their square.
+    """A checkpoint was measured on one dataset.
 
-    `dataset` is the SHA-256 of the evaluated examples, `repository` None where they are of several, `n` their number.
-    `scores` is JSON: of each theorem a hash of its name, how many examples are its, and the sum of what the model's
-    promotion rule counts over those. None: it was not kept.
+    `metrics` maps names like "recall@10" to values in 0..1; the progress model's "mae" and "mse" are in
+    steps, and in their square. `dataset` is the SHA-256 of the evaluated examples, `repository` None if they
+    are of several, `n` their number. `scores` is JSON: for each theorem a hash of its name, the number of its
+    examples, and the sum over those of the score in the model's promotion rule. None: it was not kept.
     """
 
     type: ClassVar[str] = "evaluation_finished"

@@ -1,4 +1,4 @@
-"""The place of a sorry, as events record it: a plain class, so that who compares sources needs no pydantic."""
+"""The place of a sorry, in events: a plain class, so that comparing sources needs no pydantic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Lake projects of a commit, as events record them: plain classes, so that who reads the view needs no pydantic."""
+"""The Lake projects of a commit, in events: plain classes, so that readers of the view need no pydantic."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ class Project:
 
 
 def plain_folder(folder: str) -> bool:
-    """Return whether a folder may be a project's: "" or a path that stays inside, without hidden parts.
+    """Return whether a folder may be a project's: "" or a path inside, without hidden parts.
 
-    Lean parts the folders that it searches by colons.
+    Lean separates its folders by colons.
     """
     parts = PurePosixPath(folder).parts
     return "/".join(parts) == folder and not (
@@ -56,33 +56,33 @@ def lies_in(path: str, folder: str) -> bool:
 
 
 def inside(path: str, folder: str) -> str:
-    """Return a path of the repository as it is called in a folder of it."""
+    """Return a path of the repository relative to a folder of it."""
     return path.removeprefix(f"{folder}/") if folder else path
 
 
 def outside(name: str, folder: str) -> str:
-    """Return a path in a folder as it is called in the repository."""
+    """Return a path in a folder relative to the repository."""
     return f"{folder}/{name}" if folder else name
 
 
 def project_of(path: str, projects: Sequence[Project]) -> Project | None:
-    """Return the project that a file belongs to, the innermost; None where it is in none."""
+    """Return the innermost project of a file; None without one."""
     result = [one for one in projects if lies_in(path, one.folder)]
     return max(result, key=lambda one: len(one.folder), default=None)
 
 
 def below(folder: str, projects: Sequence[Project]) -> tuple[str, ...]:
-    """Return the folders of other projects inside a project's, as they are called in it."""
+    """Return the folders of other projects inside a project's, relative to it."""
     return tuple(
         inside(one.folder, folder) for one in projects if one.folder != folder and lies_in(one.folder, folder)
     )
 
 
 def worked_on(projects: Sequence[Project], chosen: Collection[str]) -> tuple[Project, ...]:
-    """Return the projects that are built, traced and proved in: the chosen folders.
+    """Return the projects to build, trace and prove in: the chosen folders.
 
-    Where none is chosen it is the one at the root, for those below it are mostly its documentation and tests; where the
-    root has none, all.
+    Without a choice it is the one at the root, as those below it are mostly its documentation and tests; if
+    the root has none, all.
     """
     wanted = chosen or [one.folder for one in projects if not one.folder] or [one.folder for one in projects]
     return tuple(one for one in projects if one.folder in wanted)

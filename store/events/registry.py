@@ -19,4 +19,4 @@ EVENT_TYPES: dict[str, type[EventBody]] = {
     for one in vars(module).values()
     if isinstance(one, type) and issubclass(one, EventBody) and "type" in vars(one)
 }
-"""Every event type that this version writes, by name: the classes of these modules that have one."""
+"""Every event type of this version, by name: the classes of these modules with one."""

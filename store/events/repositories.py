@@ -25,7 +25,7 @@ class RepositoryWatched(EventBody):
 
 
 class RepositoryUnwatched(EventBody):
-    """The entry left the watchlist. What was learnt of the repository stays."""
+    """The entry left the watchlist. The repository's facts stay."""
 
     type: ClassVar[str] = "repository_unwatched"
     repository: str
@@ -42,9 +42,9 @@ RepositoryProblem = Literal[
     "invalid",
     "replaced",
 ]
-"""`not_found`: nothing is there, and never was as far as is known; `gone`: it was there, or its forge says so;
-`other_owner`: a path whose files belong to another user, which git does not read unless it is told to; `replaced`: its
-forge has another repository under the same name."""
+"""`not_found`: nothing is there, nor ever was, as far as is known; `gone`: it was there, or so its forge
+says; `other_owner`: a path with another user's files, which git does not read without permission; `replaced`:
+its forge has another repository under the same name."""
 
 
 class RepositoryFailed(EventBody):
@@ -79,7 +79,7 @@ class RepositoryRecovered(EventBody):
 
 
 class RepositoryRenamed(EventBody):
-    """The forge says that the repository lives elsewhere now; its history here goes on under its old key."""
+    """The forge moved the repository; its history here continues under its old key."""
 
     type: ClassVar[str] = "repository_renamed"
     repository: str
@@ -88,10 +88,10 @@ class RepositoryRenamed(EventBody):
 
 
 class RepositoryIdentified(EventBody):
-    """The number that its forge gives the repository, which it keeps for life.
+    """The forge's number for the repository, kept for life.
 
-    `private`: whether it is hidden from strangers there; a change of that is another event. `by`: who said that this
-    one is meant from now on, in place of the one before; "" for the first that was seen.
+    `private`: whether the forge hides it from strangers; a change is another event. `by`: the user who chose
+    this one in place of the one before; "" for the first sight.
     """
 
     type: ClassVar[str] = "repository_identified"
@@ -102,9 +102,9 @@ class RepositoryIdentified(EventBody):
 
 
 class RepositoryReplaced(EventBody):
-    """The forge has another repository under the name, as its number says. Nothing of it is taken.
+    """The forge has another repository under the name, by its number. Nothing of it is used.
 
-    `before`: the number of the one that is watched; `forge_id`: that of the other one.
+    `before`: the number of the watched one; `forge_id`: that of the other one.
     """
 
     type: ClassVar[str] = "repository_replaced"
@@ -116,7 +116,7 @@ class RepositoryReplaced(EventBody):
 
 
 class RepositoryArchived(EventBody):
-    """The forge says that the repository is archived, so no one can change it; with `archived` false, not any more."""
+    """The forge archived the repository: no one can change it; with `archived` false, it is open again."""
 
     type: ClassVar[str] = "repository_archived"
     repository: str
@@ -124,7 +124,7 @@ class RepositoryArchived(EventBody):
 
 
 class BranchCreated(EventBody):
-    """A branch that matches the watchlist was seen for the first time, or again after it was deleted or unwatched."""
+    """A branch of the watchlist was seen for the first time, or again after its deletion or unwatching."""
 
     type: ClassVar[str] = "branch_created"
     repository: str
@@ -134,7 +134,7 @@ class BranchCreated(EventBody):
 
 
 class BranchRewritten(EventBody):
-    """A force-push: `old` is no ancestor of `new`. `base` is their merge base, None where there is none.
+    """A force-push: `old` is no ancestor of `new`. `base` is their merge base, None if they have none.
 
     `dropped` lists the first-parent commits from `old` down to `base` (newest first, at most 1000).
     """
@@ -156,9 +156,9 @@ class BranchDeleted(EventBody):
 
 
 class BranchUnwatched(EventBody):
-    """The branch is still there and is not asked for any more: `branches` or the default branch changed.
+    """The branch still exists but left the watchlist: `branches` or the default branch changed.
 
-    What was learnt of it stays, and no work is done for it. Its return is a `branch_created`.
+    Its facts stay, and no work is done for it. Its return is a `branch_created`.
     """
 
     type: ClassVar[str] = "branch_unwatched"
@@ -170,7 +170,7 @@ class BranchUnwatched(EventBody):
 class CommitObserved(EventBody):
     """A commit of a watched branch. First-parent order, oldest first, one event a commit and branch.
 
-    `baseline` marks the tip at first sight, whose ancestors are not imported.
+    `baseline` marks the tip at first sight; its ancestors are not imported.
     """
 
     type: ClassVar[str] = "commit_observed"

@@ -10,7 +10,7 @@ LeanKind = Literal["pantograph", "server", "none"]
 
 
 class DaemonStarted(EventBody):
-    """The log is open, the view is caught up, work begins. `lean` is what is in use then; see `LeanChosen`."""
+    """The log is open, the view is caught up, work begins. `lean` is the one in use; see `LeanChosen`."""
 
     type: ClassVar[str] = "daemon_started"
     version: str
@@ -22,7 +22,7 @@ class DaemonStarted(EventBody):
 
 
 class LeanBuild(Part):
-    """What runs one Lean version. `toolchain` is "" where that is not known."""
+    """The program for one Lean version. `toolchain` is "" if unknown."""
 
     toolchain: str
     lean: LeanKind
@@ -30,10 +30,10 @@ class LeanBuild(Part):
 
 
 class LeanChosen(EventBody):
-    """From here on this runs Lean on this machine: other settings, or a toolchain that was installed or removed.
+    """From here on this runs Lean on this machine: after new settings, or an installed or removed toolchain.
 
-    `lean` and `lean_detail` represent all of it, as in `DaemonStarted`. `builds` are those that projects are given by
-    their toolchain, in the order of preference; none where one program (or nothing) serves every project.
+    `lean` and `lean_detail` represent all of it, as in `DaemonStarted`. `builds` are the projects' choices by
+    toolchain, in the order of preference; empty if one program (or nothing) serves every project.
     """
 
     type: ClassVar[str] = "lean_chosen"
@@ -43,7 +43,7 @@ class LeanChosen(EventBody):
 
 
 class DaemonStopped(EventBody):
-    """The daemon ended on purpose. A daemon that was killed leaves no such event."""
+    """The daemon ended on purpose. A killed daemon leaves no such event."""
 
     type: ClassVar[str] = "daemon_stopped"
     reason: str
@@ -51,10 +51,10 @@ class DaemonStopped(EventBody):
 
 
 class LogRecovered(EventBody):
-    """The log is a new branch of history behind event `kept`: what came then was lost, but for `behind` events.
+    """The log is a new branch of history behind event `kept`: later events are lost, but for `behind` of them.
 
-    `hash` is that of the last event before this one. `lost` is the last event that is known to have been there (by the
-    anchor, the view or the damaged log itself), 0 where none is known to be lost. The damaged files are in `aside`.
+    `hash` is that of the last event before this one. `lost` is the last event known to be lost (by the
+    anchor, the view or the damaged log itself), 0 without one. The damaged files are in `aside`.
     """
 
     type: ClassVar[str] = "log_recovered"
@@ -67,9 +67,10 @@ class LogRecovered(EventBody):
 
 
 class EventLost(EventBody):
-    """The event of this number was lost in a damage, or came behind one of its stream that was; `LogRecovered` tells.
+    """The event of this number was lost, or came behind a lost one of its stream; see `LogRecovered`.
 
-    It was recorded between the two beside it; the time is that of the one before. The damaged files are in `aside`.
+    It was recorded between the two beside it; the time is that of the one before. The damaged files are in
+    `aside`.
     """
 
     type: ClassVar[str] = "event_lost"
@@ -86,7 +87,7 @@ class ConfigLoaded(EventBody):
 
 
 class ConfigRejected(EventBody):
-    """A changed file was not valid; the earlier settings stay in force."""
+    """A changed file was invalid; the earlier settings stay in force."""
 
     type: ClassVar[str] = "config_rejected"
     path: str
@@ -99,9 +100,9 @@ NotifyProblem = Literal["unreachable", "timeout", "refused", "failed", "misconfi
 
 
 class NotificationsSwitched(EventBody):
-    """The settings in force have a channel tell of other kinds of news than before; of none: it is off.
+    """The settings in force choose other kinds of news for a channel than before; none: it is off.
 
-    Of a kind that is new here, nothing is told that lies up to `position`; of the others all that was not told yet.
+    News of a new kind begin behind `position`; the others continue.
     """
 
     type: ClassVar[str] = "notifications_switched"
@@ -111,12 +112,11 @@ class NotificationsSwitched(EventBody):
 
 
 class NotificationSent(EventBody):
-    """A channel took a message. `events` are the ids of the events that it told, `position` the seq of the last.
+    """A channel took a message. `events` are the ids of its events, `position` the seq of the last.
 
-    A digest tells of no event, and its `position` is that of the message before.
-
-    `message` is the id that the receiver was given; a message whose delivery was not recorded any more is sent again
-    under the same ids. `attempts` counts those of this daemon.
+    A digest has no event, and the previous message's `position`. `message` is the id sent to the receiver; if
+    a delivery was not recorded, the message is sent again under the same ids. `attempts` counts those of this
+    daemon.
     """
 
     type: ClassVar[str] = "notification_sent"
@@ -128,7 +128,7 @@ class NotificationSent(EventBody):
 
 
 class NotificationFailed(EventBody):
-    """Messages to a channel began to fail, or fail for another reason than before; they are tried on."""
+    """Messages to a channel began to fail, or fail for another reason than before; attempts continue."""
 
     type: ClassVar[str] = "notification_failed"
     channel: NotifyChannel

@@ -1,8 +1,8 @@
-"""Event types of traces: what Lean (or an imported LeanDojo dataset) says of a commit's theorems and premises.
+"""Event types of traces: Lean's facts (or an imported LeanDojo dataset's) on a commit's theorems and premises.
 
 Files are traced along a `line`: a branch, for traces of our own (`branch:<name>`), or one import
-(`import:<trace>`). Along a line only files whose trace differs from the last one have an event; a `commit_traced`
-closes the commit, and only then does any of it count. Stream: `repository:<key>`.
+(`import:<trace>`). Along a line only files with a changed trace have an event; a `commit_traced` closes the
+commit, and only then does any of it count. Stream: `repository:<key>`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ class FileTraced(EventBody):
     """One file's premises, theorems and tactics. `trace` is a `store.domain.records.TracedFile` as JSON.
 
     `path` is relative to the repository's root; a dependency's file begins with `.lake/packages/<package>/`.
-    `error` says what could not be extracted; what could is still in `trace`. `sha` is the commit as the tracer
-    or the dataset names it. `key` names all that the trace depends on (the file, its toolchain, the manifest, the
-    tracer, what it imports): under the same key it is not traced again. A failure's names the commit too. "" for an
-    import.
+    `error` is the reason if a part could not be extracted; the rest is still in `trace`. `sha` is the
+    tracer's or the dataset's name of the commit. `key` names everything the trace depends on (the file, its
+    toolchain, the manifest, the tracer, its imports): under the same key it is not traced again. A failure's
+    names the commit too. "" for an import.
     """
 
     type: ClassVar[str] = "file_traced"
@@ -36,7 +36,7 @@ class FileTraced(EventBody):
 
 
 class TracedFileRemoved(EventBody):
-    """A file that the line's last traced commit had is not in this one."""
+    """A file of the line's last traced commit is not in this one."""
 
     type: ClassVar[str] = "traced_file_removed"
     repository: str
@@ -46,11 +46,12 @@ class TracedFileRemoved(EventBody):
 
 
 class CommitTraced(EventBody):
-    """A commit's trace is complete: its files are those that stand on the line at this event.
+    """A commit's trace is complete: its files are those on the line at this event.
 
-    `trace` is `store.domain.identity.trace_id`. `lean_version` is like "v4.29.1". `metadata` is LeanDojo's free
-    object (with `date_processed`). `manifest` is a `store.domain.records.Manifest` as JSON where an import's own order
-    is to be given back. `files_failed` of `files_traced` have an `error`. The counts are of the whole commit.
+    `trace` is `store.domain.identity.trace_id`. `lean_version` is like "v4.29.1". `metadata` is LeanDojo's
+    free object (with `date_processed`). `manifest` is a `store.domain.records.Manifest` as JSON, for an
+    export in an import's own order. `files_failed` of `files_traced` have an `error`. The counts are of the
+    whole commit.
     """
 
     type: ClassVar[str] = "commit_traced"
@@ -78,10 +79,10 @@ class CommitTraced(EventBody):
 class TraceMeasured(EventBody):
     """The completeness of a commit's trace, measured against the scanner's reading of the project's own files.
 
-    `trace` names the `commit_traced` that stands right before. Files, theorems and tactic steps: how many there are,
-    and how many of them the trace has whole. `gaps` counts what is missing by its kind
-    (`store.domain.records.GapKind`); `details` is a JSON list of [path, kind, declaration, reason], one for each.
-    `n_dependencies` files of the trace are dependencies', which have premises only.
+    `trace` names the `commit_traced` right before. For files, theorems and tactic steps: their number, and
+    the number of them whole in the trace. `gaps` counts the missing parts by kind
+    (`store.domain.records.GapKind`); `details` is a JSON list of [path, kind, declaration, reason], one for
+    each. `n_dependencies` files of the trace are dependencies', with premises only.
     """
 
     type: ClassVar[str] = "trace_measured"
@@ -101,11 +102,11 @@ class TraceMeasured(EventBody):
 
 
 class SorryStated(EventBody):
-    """The goal of an open sorry as Lean prints it, recorded when it is first known and whenever it changes.
+    """The goal of an open sorry as Lean prints it, recorded when first known and at each change.
 
-    `goal` is Lean's text of the goals at that place. `before` is what was said last, None where nothing was;
-    `same_text`: the declaration's statement and the text around the sorry are those of then, so that the goal changed
-    by something else (a definition in an imported file).
+    `goal` is Lean's text of the goals at that place. `before` is the previous one, None without one;
+    `same_text`: the declaration's statement and the text around the sorry are unchanged: the goal changed by
+    something else (a definition in an imported file).
     """
 
     type: ClassVar[str] = "sorry_stated"
@@ -121,7 +122,7 @@ class SorryStated(EventBody):
 
 
 class TraceWithdrawn(EventBody):
-    """A user took a trace out of the database. The log keeps it; questions and exports leave it out."""
+    """A user took a trace out of the database. The log keeps it; queries and exports leave it out."""
 
     type: ClassVar[str] = "trace_withdrawn"
     trace: str

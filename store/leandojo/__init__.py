@@ -1,7 +1,8 @@
-"""LeanDojo's formats, in and out: what moves a LeanDojo-v2 or LeanAgent user over, and back.
+"""LeanDojo's formats, in and out, to move a LeanDojo-v2 or LeanAgent user over, and back.
 
-In: `reading`, of the `records` of a file or a folder. Out: `exporting`; `merging` has LeanDojo's own splits too. The
-names of LeanDojo's `database` package are in `database`, which is loaded when one is used (reading verbs pay for none):
+In: `reading`, of the `records` of a file or a folder. Out: `exporting`; `merging` has LeanDojo's own splits
+too. The names of LeanDojo's `database` package are in `database`, loaded at the first use of one (reading
+verbs pay for none):
 
     from store.leandojo import DynamicDatabase, Repository, Theorem
 """

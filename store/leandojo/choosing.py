@@ -1,9 +1,9 @@
 """The traces of an export, their order, and LeanDojo's name for each of them.
 
-The order is that in which their lines first came into the log: it does not change as repositories grow.
+The order is that of their lines' first events in the log: it does not change as repositories grow.
 
-A trace that is chosen is opened as an `OpenTrace`: its files in the order in which they are written, and its theorems
-by number, counted through the trace in that order, so that any list of them is a list of numbers.
+A chosen trace is opened as an `OpenTrace`: its files in writing order, and its theorems by number, counted
+through the trace in that order. Any list of theorems is thus a list of numbers.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ChosenTrace:
     def _metadata(self) -> dict[str, Any]:
         metadata = dict(json.loads(self.row.metadata_json))
         if "date_processed" not in metadata:
-            # Their loader refuses a repository without it, and compares it with times that have no zone.
+            # Their loader refuses a repository without it, and compares it with times without a zone.
             moment = datetime.fromisoformat(self.row.traced_at).replace(tzinfo=None)
             metadata["date_processed"] = moment.isoformat()
         return metadata
@@ -74,14 +74,14 @@ def choose(
 ) -> list[ChosenTrace]:
     """Return all imports and the newest trace of our own of each repository; of some repositories, or of all.
 
-    Or, where `trace` names one, that alone. `also` are ids of traces of our own that are taken although there are
-    newer ones, unless the same commit is taken anyway. In the dataset is of each repository the newest one only, unless
-    `every_commit` is set. An imported dataset folder is left out where the same commit was imported from a
-    database, which says more.
+    With `trace`, that one alone. `also` are ids of older traces of our own to take too, unless the same
+    commit is taken anyway. The dataset has only the newest trace of each repository, unless `every_commit` is
+    set. An imported dataset folder is left out if the same commit was imported from a database, which is
+    richer.
 
     Raises:
-        NothingToExportError: no trace is known, or none of a repository that was named; or the trace is not known, was
-            withdrawn, or is not of such a repository.
+        NothingToExportError: no trace is known, or none of a named repository; or the trace is unknown,
+            withdrawn, or not of such a repository.
     """
     rows = traces(db)
     if not rows:
@@ -116,7 +116,7 @@ def choose(
 
 
 def in_order(db: sqlite3.Connection, rows: Sequence[tuple[TraceRow, bool]]) -> list[ChosenTrace]:
-    """Return traces, each with whether it is in the dataset, in the order in which their lines came."""
+    """Return traces, each with its place in the dataset or not, in the order of their lines' first events."""
     first = {
         (repository, line): seq
         for repository, line, seq in db.execute(
@@ -137,9 +137,9 @@ PROVEN, _, SORRY_UNPROVED = THEOREM_LISTS
 
 
 class TheoremFacts(NamedTuple):
-    """The view's facts on a theorem; a side (of each of `store.domain.splits.SPLITS`) is None where it is withheld.
+    """The view's facts on a theorem; a side (of each of `store.domain.splits.SPLITS`) is None if withheld.
 
-    `sides` is empty where the caller did not request them.
+    `sides` is empty if the caller did not request them.
     """
 
     split_key: str
@@ -149,7 +149,7 @@ class TheoremFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """A file of a trace: its `file_traced` payload as it was parsed, and the facts of its theorems, in order.
+    """A file of a trace: its parsed `file_traced` payload, and the facts of its theorems, in order.
 
     `digest` is the payload's hash, `first` the number of its first theorem.
     """
@@ -172,7 +172,7 @@ class _File:
 
 
 class OpenTrace:
-    """See the module. `by_letters`: a theorem with the letters "sorry" in a tactic is unproved, as LeanDojo has it."""
+    """See the module. `by_letters`: a theorem with "sorry" in a tactic's text is unproved, as in LeanDojo."""
 
     def __init__(
         self,
@@ -184,12 +184,12 @@ class OpenTrace:
         by_letters: bool,
         sides: bool,
     ) -> None:
-        """Open a trace; `own_order` keeps an import's order of files, even if a loader would not accept it.
+        """Open a trace; `own_order` keeps an import's order of files, even one refused by a loader.
 
-        `sides` says whether to look up on which sides of the splits its theorems stand.
+        `sides`: look up the theorems' sides of the splits.
 
         Raises:
-            ImportCycleError: there is no order that a loader would accept.
+            ImportCycleError: the files have no acceptable order.
         """
         self.chosen = chosen
         self._log = log
@@ -215,18 +215,18 @@ class OpenTrace:
 
     @cached_property
     def outside_corpus(self) -> Mapping[str, str]:
-        """The files that are not in the corpus, with the hashes of their payloads."""
+        """The files outside the corpus, with the hashes of their payloads."""
         return {path: file.digest for path, file in self._files.items() if not file.in_corpus}
 
     @property
     def corpus_paths(self) -> list[str]:
-        """The files of the corpus, in the import's order where there is one."""
+        """The files of the corpus, in the import's order, if any."""
         paths = self.paths if self.manifest is None else self.manifest.files
         return [path for path in paths if self._files[path].in_corpus]
 
     @property
     def files_traced(self) -> Sequence[str]:
-        """LeanDojo's list of the files that were traced."""
+        """LeanDojo's list of traced files."""
         return self.paths if self.manifest is None else self.manifest.files_traced
 
     def read(self) -> Iterator[ReadFile]:
@@ -249,7 +249,7 @@ class OpenTrace:
         return from_json(self._log.blob(self._files[path].digest))
 
     def in_list(self, name: str) -> list[int]:
-        """Return the numbers of a list's theorems: the import's list, or what `read` has found."""
+        """Return the numbers of a list's theorems: the import's list, or `read`'s."""
         if self.manifest is None or name not in self.manifest.lists:
             # A dataset folder has no lists of proven theorems.
             return self._lists[name]
@@ -311,12 +311,12 @@ class ImportCycleError(LogError):
 
 
 def imports_first(paths: Iterable[str], imports: Mapping[str, Sequence[str]], *, trace: str) -> list[str]:
-    """Return the paths so that each comes after those that it imports, else in the order given.
+    """Return the paths with each behind its imports, else in the given order.
 
-    `imports` has the direct imports of each path; what is not among `paths` does not count.
+    `imports` has the direct imports of each path; others than `paths` do not count.
 
     Raises:
-        ImportCycleError: there is no such order. `trace` says whose files they are.
+        ImportCycleError: no such order exists. `trace` names the owner of the files.
     """
     given = list(paths)
     place = {path: number for number, path in enumerate(given)}

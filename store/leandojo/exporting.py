@@ -1,12 +1,12 @@
-"""Export traces as LeanDojo's files: a folder that ReProver, LeanAgent and LeanDojo-v2 read.
+"""Export traces as LeanDojo's files: a folder for ReProver, LeanAgent and LeanDojo-v2.
 
     random/, novel_premises/    train.json, val.json, test.json
     corpus.jsonl, traced_files.jsonl, metadata.json
     dynamic_database.json
 
-Each payload is read from the log once, file after file, and its records are written at once: memory holds some numbers
-for each theorem, whatever the size of the export. The folder is replaced whole (`store.leandojo.folder`). Given back as
-it was imported, a folder has the files that the import had.
+Each payload is read from the log once, file after file, and its records are written at once: memory holds
+some numbers for each theorem, whatever the size of the export. The folder is replaced whole
+(`store.leandojo.folder`). A returned import has its original files.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from store.view import queries
 
 
 def indented(value: Any, *, margin: int, ascii_only: bool = False) -> str:
-    """Write a value as JSON whose braces are at `margin`; the first line has no indentation."""
+    """Write a value as JSON with its braces at `margin`; the first line has no indentation."""
     text = json.dumps(value, ensure_ascii=ascii_only, indent=2)
     return text.replace("\n", "\n" + " " * margin)  # no string has a bare newline in it
 
@@ -48,10 +48,10 @@ _CHUNK = 1 << 20
 
 
 class Spool:
-    """Texts in a temporary file that has no name, in `folder` (None: the system's); they are numbered from 0."""
+    """Texts in an unnamed temporary file in `folder` (None: the system's), numbered from 0."""
 
     def __init__(self, folder: Path | None) -> None:
-        # Its own buffer, and not shared with readers: what is read is flushed first.
+        # Its own buffer, not shared with readers: they flush it first.
         self._file = tempfile.TemporaryFile(dir=folder, buffering=_CHUNK)  # noqa: SIM115 - closed by __exit__
         self._starts = array("Q", (0,))
 
@@ -72,7 +72,7 @@ class Spool:
         return len(self) - 1
 
     def write_list(self, numbers: Iterable[int], out: BinaryIO, *, indent: str = "") -> None:
-        """Write records as a JSON array whose closing bracket is at `indent`; the texts bring their own."""
+        """Write records as a JSON array with its closing bracket at `indent`; the texts bring their own."""
         self._file.flush()
         before = b"[\n"
         for number in numbers:
@@ -109,7 +109,7 @@ def _members(values: Mapping[str, Any]) -> str:
 
 
 class DatabaseWriter:
-    """Writes a dynamic_database.json into an open file: of each trace its files, then `end_of_trace`; then `finish`.
+    """Writes a dynamic_database.json into an open file: each trace's files, `end_of_trace`; at last `finish`.
 
     `spools` are two empty ones, for the records of the trace at hand. `infinity`: see the module.
     """
@@ -150,7 +150,7 @@ class DatabaseWriter:
         rest = {"files_traced": list(trace.files_traced), "pr_url": trace.chosen.row.pr_url, **extra}
         out.write(b",\n" + _members(rest).encode() + b"\n    }")
         self._n_repositories += 1
-        # Of several imported files with keys of their own beside "repositories" the first one's stand.
+        # If several imported files have keys of their own beside "repositories", the first one's stand.
         self._beside = {**({} if trace.manifest is None else trace.manifest.beside), **self._beside}
         self._premise_file_of = {}
         self._theorems.clear()
@@ -179,8 +179,9 @@ def dataset_theorem(
 ) -> str:
     """Return a theorem of a `file_traced` payload as an item of train.json.
 
-    `path` is the file's name in the export and `paths` that of any path that a proof names. LeanDojo leaves out tactics
-    that begin at "no goals" or have a bullet in them; `every_tactic` keeps them, for a dataset given back as it was.
+    `path` is the file's name in the export, `paths` the names of all paths in proofs. LeanDojo leaves out
+    tactics that begin at "no goals" or have a bullet in them; `every_tactic` keeps them, for a returned
+    import.
     """
     steps = [
         step
@@ -194,7 +195,7 @@ def dataset_theorem(
 def _dataset_metadata(
     repositories: Sequence[tuple[Mapping[str, Any], Mapping[str, int]]], ours: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return metadata.json: LeanDojo's merged keys, the `from_repo` that ReProver's loaders read, and our own.
+    """Return metadata.json: LeanDojo's merged keys, the `from_repo` of ReProver's loaders, and our own.
 
     A repository is given by its head and its counts. `from_repo` is the first one.
     """
@@ -209,10 +210,10 @@ def _dataset_metadata(
 
 
 class DatasetWriter:
-    """Writes corpus.jsonl and spools the theorems: of each trace `begin`, its files, `end_of_trace`.
+    """Writes corpus.jsonl and spools the theorems: `begin` of each trace, its files, `end_of_trace`.
 
-    `merge` says what files are called, `merger` (None for a folder given back as it was imported) what becomes of
-    theorems. `traced` has the names of all traced files.
+    `merge` names the files, `merger` (None for a returned import) merges the theorems. `traced` has the names
+    of all traced files.
     """
 
     def __init__(self, corpus: BinaryIO, records: Spool, merge: Merge, merger: Merger | None) -> None:
@@ -227,7 +228,7 @@ class DatasetWriter:
         self._unclaimed: Iterator[str] = iter(())  # of the corpus, in its order
 
     def begin(self, trace: OpenTrace) -> Names:
-        """Begin a trace; return what `add` is to be given with its files."""
+        """Begin a trace; return the names `add` needs with its files."""
         names = Names(
             self._merge,
             trace.chosen.row.repository,
@@ -266,7 +267,7 @@ class DatasetWriter:
                 self._merger.add(trace.chosen, path, data, facts, number)
 
     def end_of_trace(self, trace: OpenTrace, names: Names) -> None:
-        """Write what its proofs name and no one traced; tell the merger the trace's lists."""
+        """Write the untraced files of its proofs; give the merger the trace's lists."""
         for line in self._merge.untraced(names):
             self._corpus.write(line.encode())
             self.corpus_files += 1
@@ -277,12 +278,12 @@ class DatasetWriter:
 
     def _claim(self, names: Names, path: str, data: Mapping[str, Any]) -> None:
         if path in self._closures:
-            return  # it was looked at ahead
+            return  # already claimed ahead
         closure = self._closures[path] = closure_of(data, self._closures) if self._merge.by_closure else ""
         names.claim(path, closure)
 
     def _look_ahead(self, trace: OpenTrace, names: Names, wanted: str) -> None:
-        """Claim the files of the corpus up to one that comes later, in their order; nothing if it has no such file."""
+        """Claim the files of the corpus up to a later one, in their order; nothing if it has no such file."""
         if not self._merge.by_closure or not trace.has_in_corpus(wanted):
             return
         for path in self._unclaimed:
@@ -338,7 +339,7 @@ class Exported:
     files_renamed: int = 0
     """of these, files of another name than their path"""
     imports_left_out: int = 0
-    """imports of files that were not traced"""
+    """imports of files without a trace"""
     files_untraced: int = 0
     """lines of `corpus.jsonl` without premises"""
     seconds: float = 0.0
@@ -357,17 +358,17 @@ def export_leandojo(
 ) -> Exported:
     """Write an export to `out`, in the place of an earlier one. The daemon may be running.
 
-    `view` is a connection for questions (`store.view.queries.connect`), or one to the view as of an earlier time.
-    Of `repositories` (their keys) an empty list means all. `every_commit` takes all imported commits of
-    a repository into the splits and the corpus, not the newest alone; LeanDojo-v2, and so `Mode.COMPAT`, always does.
-    `trace` is the id of the only one that is taken, whatever came after it.
-    Without `with_database` no dynamic_database.json is written: LeanDojo's own merged folders have none.
+    `view` is a connection for queries (`store.view.queries.connect`), or one to the view as of an earlier
+    time. An empty list of `repositories` (keys) means all. `every_commit` takes all imported commits of a
+    repository into the splits and the corpus, not the newest alone; LeanDojo-v2, and so `Mode.COMPAT`, always
+    does. `trace` is the id of the only one to take, whatever came after it. Without `with_database` no
+    dynamic_database.json is written: LeanDojo's own merged folders have none.
 
     Raises:
         NothingToExportError: no such trace is known.
-        NotAnImportError: an import is to be given back, and a trace is no import, or several do not make one.
-        NotReplaceableError: something lies at `out` that no export made.
-        LogError: the disk refused, or a payload is damaged; `out` is as it was.
+        NotAnImportError: an import was requested, and a trace is no import, or several do not make one.
+        NotReplaceableError: `out` exists and is no export.
+        LogError: the disk refused, or a payload is damaged; `out` is unchanged.
     """
     check_replaceable(out)
     with one_moment(view):
@@ -385,7 +386,7 @@ def export_chosen(
     mode: Mode,
     with_database: bool = True,
 ) -> Exported:
-    """Write an export of these traces, of which there is one at least; see `export_leandojo`."""
+    """Write an export of at least one trace; see `export_leandojo`."""
     started = time.monotonic()
     report = Exported(
         path=out,
@@ -418,7 +419,7 @@ def write_database(
 def one_moment(view: sqlite3.Connection) -> Iterator[None]:
     """Show one moment's state through `view`, however long it takes and whatever is recorded meanwhile."""
     with translated("the view"):
-        # Sides are looked up by hashes, all over the table: what fits here is not read again and again.
+        # Sides are looked up by hashes, all over the table: pages in this cache are not read again and again.
         view.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
         view.execute("BEGIN")
     try:
@@ -513,7 +514,7 @@ def _for_life(traces: Sequence[OpenTrace]) -> ForLife:
 
 
 def _give_back(source: _Source, chosen: Sequence[ChosenTrace], report: Exported) -> None:
-    """Write the files that an import had, in its order."""
+    """Write an import's files, in its order."""
     traces = [source.open(item) for item in chosen]
     forms = Counter("none" if trace.manifest is None else trace.manifest.form for trace in traces)
     if forms.keys() == {"database"}:

@@ -1,10 +1,12 @@
-"""A folder, or a file, that is written whole or not at all, in the place of the one that was there.
+"""A folder, or a file, written whole or not at all, in the place of an earlier one.
 
-A folder grows under a temporary name beside its place, everything in it is made durable, and then the two names are
-exchanged in one step of the file system. Where that has no such step, the old folder is put aside and the new one in
-its place; a kill between the two leaves the old one aside, and the next use puts it back.
+A folder grows under a temporary name beside its place, everything in it is made durable, and then the two
+names are exchanged in one step of the file system. On a file system without such a step, the old folder is
+put aside and the new one in its place; a kill between the two leaves the old one aside, and the next use puts
+it back.
 
-A folder made here has a marker file in it. One without the marker, and with anything in it, is never replaced.
+A folder made here has a marker file in it. One without the marker, and with anything in it, is never
+replaced.
 """
 
 from __future__ import annotations
@@ -39,11 +41,11 @@ class NotReplaceableError(LogError):
 
 @contextmanager
 def replaced(place: Path, marker: Mapping[str, Any]) -> Iterator[Path]:
-    """Give a new folder to fill; when the block ends without an error it is moved to `place`.
+    """Give a new folder to fill; at the end of the block, without an error, it is moved to `place`.
 
-    What exists already is refused before the block begins. After an error, or a kill, `place` is as it was. `marker`
-    is written into the folder, as JSON. Two that write the same place at once each leave a whole folder; the later one
-    stays.
+    A wrong place is refused before the block begins. After an error, or a kill, `place` is unchanged.
+    `marker` is written into the folder, as JSON. Two concurrent writers of one place each leave a whole
+    folder; the later one stays.
 
     Raises:
         NotReplaceableError: something else lies there.
@@ -70,7 +72,7 @@ def replaced(place: Path, marker: Mapping[str, Any]) -> Iterator[Path]:
 
 
 def check_replaceable(place: Path) -> None:
-    """Refuse a place where something lies that no export made.
+    """Refuse a place with anything but an export.
 
     Raises:
         NotReplaceableError: a file, or a folder with other things in it.
@@ -87,7 +89,7 @@ def check_replaceable(place: Path) -> None:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Exchange two names in one step; False where the system or the file system cannot."""
+    """Exchange two names in one step; False if the system or the file system cannot."""
     library = ctypes.CDLL(None, use_errno=True)
     try:
         function = library.renameat2
@@ -108,7 +110,7 @@ def _put(new: Path, place: Path) -> None:
     if not place.exists():
         new.rename(place)
     elif exchange(new, place):
-        _remove(new)  # which is the old one now
+        _remove(new)  # the old one now
     else:
         aside = new.with_suffix(".old")
         place.rename(aside)
@@ -117,7 +119,7 @@ def _put(new: Path, place: Path) -> None:
 
 
 def _tidy(place: Path) -> None:
-    """Put back, or remove, what killed exports to this place left. The parent is ours alone meanwhile."""
+    """Put back, or remove, the remains of killed exports to this place. The parent is ours alone meanwhile."""
     for aside in sorted(place.parent.glob(f".{glob.escape(place.name)}.*.old")):
         if place.exists():
             _remove(aside)
@@ -130,15 +132,15 @@ def _tidy(place: Path) -> None:
 
 @contextmanager
 def replaced_file(path: Path) -> Iterator[BinaryIO]:
-    """Open a file that takes the place of `path`, durably, when all of it is written.
+    """Open a file that replaces `path`, durably, at the end of the block.
 
-    Of two that write it at once the second is refused; what a killed one left is written over.
+    The second of two concurrent writers is refused; a killed one's file is overwritten.
     """
     target = path.resolve()
     temporary = target.with_name(f".{target.name}.new")
     mode = target.stat().st_mode & 0o777 if target.exists() else 0o666
     try:
-        # Who held it until now may have put it into its place, where it must not be written any more.
+        # The previous holder may have put it into its place, where it must not be written any more.
         while not (held := lock(os.open(temporary, os.O_WRONLY | os.O_CREAT, mode), wait_s=0)).is_of(
             temporary
         ):

@@ -1,12 +1,13 @@
-"""Export proofs as LeanProgress's dataset: for each step of a proof, how many are still to come after it.
+"""Export proofs as LeanProgress's dataset: for each step of a proof, the number of later steps.
 
-A line is one step, as LeanDojo-v2's `ProgressTrainer` reads it, and of which proof it is:
+A line is one step, in the form of LeanDojo-v2's `ProgressTrainer`, with its proof:
 
     {"goal": …, "prefix": …, "tactic": …, "steps_remaining": …, "proof": …, "theorem": …, "side": "train"}
 
-`goal` is the state before the step, `prefix` the steps before it, one below the other, and `steps_remaining` the steps
-after it: 0 for the one that ends the proof. `proof` is the same for all proofs of one statement, which must not be
-trained on and measured with both. The sides are those that hold for life; theorems of the test side are left out.
+`goal` is the state before the step, `prefix` the steps before it, one below the other, and `steps_remaining`
+the number after it: 0 for the last one. `proof` is the same for all proofs of one statement: training on one
+and measuring with another would be wrong. The sides are those for life; theorems of the test side are left
+out.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ from store.view.rows import TrainingProof
 from store.view.trace_queries import training_proofs
 
 SIDES: tuple[Side, ...] = ("train", "val")
-"""The sides that may be trained on, and that choose the best epoch."""
+"""The sides for training, and for choosing the best epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressReport:
-    """The result of an export. `position` is that of the log which it shows."""
+    """The result of an export. `position` is the log's."""
 
     path: Path
     position: int
     proofs: dict[Side, int]
-    """how many by side"""
+    """number by side"""
     steps: dict[Side, int]
-    """how many by side"""
+    """number by side"""
     repeated: int
     """proofs left out because another has the same statement and steps"""
     seconds: float
@@ -61,16 +62,17 @@ def export_progress(
 
     Args:
         out: the file to make.
-        view: a connection for questions (`store.view.queries.connect`), or one to the view as of an earlier time.
-        repositories: keys, or the ends of them; none means all. Of each its newest trace is taken.
-        trace: the id of the only one that is taken.
-        split: whose sides these are.
+        view: a connection for queries (`store.view.queries.connect`), or one to the view as of an earlier
+            time.
+        repositories: keys, or the ends of them; none means all. The newest trace of each is taken.
+        trace: the id of the only one to take.
+        split: of the sides.
         sides: in this order; the test side is for measuring alone.
 
     Raises:
-        NothingToExportError: no such trace is known, or no proof of it is to be learned from.
-        NotReplaceableError: something lies at `out` that is no such dataset.
-        LogError: the disk refused; `out` is as it was.
+        NothingToExportError: no such trace is known, or it has no proof to learn from.
+        NotReplaceableError: `out` exists and is no such dataset.
+        LogError: the disk refused; `out` is unchanged.
     """
     started = time.monotonic()
     _check_replaceable(out)

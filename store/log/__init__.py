@@ -1,3 +1,3 @@
-"""The event log: one SQLite file that is only appended to."""
+"""The event log: one append-only SQLite file."""
 
 from __future__ import annotations

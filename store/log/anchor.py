@@ -1,18 +1,21 @@
-"""The anchor: a file of its own, events.db-anchor, that says where the log ended when its last batch was acknowledged.
+"""The anchor: a file of its own, events.db-anchor, with the end of the log at the last acknowledged batch.
 
-A log cannot know that its end is gone: SQLite ends a -wal at its first damaged frame, without a word. So the last
-link of the chain is written here too, as durably, before an append is acknowledged; a log behind it is refused.
+A log cannot know that its end is gone: SQLite ends a -wal at its first damaged frame, without a word.
+Therefore the last link of the chain is written here too, as durably, before an append is acknowledged; a log
+behind it is refused.
 
-Two waits for the disk, one after the other, would take single appends below 60% of SQLite's own rate. So the record is
-made durable beside the commit, as begun, and marked as settled when both are on the disk. A record that is begun and
-not settled is a batch that nobody was told of, and its absence is no loss. The mark is not waited for: it survives the
-end of the process, and the power's from the next append on (or when the system writes back, after seconds). So the
-anchor cannot tell of the very last batch before a power cut whether it was acknowledged.
+Two waits for the disk, one after the other, would take single appends below 60% of SQLite's own rate.
+Therefore the record is made durable beside the commit, as begun, and marked as settled when both are on the
+disk. A begun, unsettled record is an unacknowledged batch, and its absence is no loss. Nothing waits for the
+mark: it survives the end of the process, and the power's from the next append on (or when the system writes
+back, after seconds). After a power cut the anchor thus cannot tell whether the very last batch before it was
+acknowledged.
 
-The file has 4,096 bytes. Records of 72 bytes lie at 0 and 512, written in turn, so that a torn write leaves the other
-one; at 1024 lies the link up to which the chain was last checked. A record, big-endian:
+The file has 4,096 bytes. Records of 72 bytes lie at 0 and 512, written in turn: a torn write leaves the other
+one; at 1024 lies the link at the end of the chain's last check. A record, big-endian:
 
-    8 bytes "everlean", 8 bytes seq, 8 bytes blobs, 32 bytes hash, 8 bytes: 1 if settled; 8 bytes: the first of the
+    8 bytes "everlean", 8 bytes seq, 8 bytes blobs, 32 bytes hash, 8 bytes: 1 if settled; 8 bytes: the first
+        of the
     SHA-256 of the 64 before
 """
 
@@ -43,7 +46,7 @@ _NEWEST = 500
 
 
 def anchor_path(log_path: Path) -> Path:
-    """Return where a log's anchor lies."""
+    """Return the path of a log's anchor."""
     return log_path.with_name(f"{log_path.name}-anchor")
 
 
@@ -62,7 +65,7 @@ def _read(record: bytes) -> tuple[Link, bool] | None:
 
 
 def read_anchor(log_path: Path) -> Link | None:
-    """Return the last link that was acknowledged; None if the log has no anchor.
+    """Return the last acknowledged link; None if the log has no anchor.
 
     Raises:
         LogDamagedError: the file is there, and neither of its records can be read.
@@ -81,10 +84,10 @@ def read_anchor(log_path: Path) -> Link | None:
 
 
 def check_end(log_path: Path) -> None:
-    """Refuse a log that ends before its anchor, or that is another one. Changes nothing.
+    """Refuse a log that ends before its anchor, or another log. Changes nothing.
 
     Raises:
-        LogDamagedError: what was acknowledged is missing.
+        LogDamagedError: an acknowledged event is missing.
         LogError: the log cannot be read.
     """
     anchor = read_anchor(log_path)
@@ -111,7 +114,7 @@ def check_end(log_path: Path) -> None:
 
 
 def _end(log_path: Path, seq: int) -> tuple[int, Link | None]:
-    """Return a log's last event, and the link of the event that its anchor names."""
+    """Return a log's last event, and the link of its anchor's event."""
     with closing(connect_readonly(log_path, check=check_identity)) as connection, translated(log_path):
         last = connection.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0]
         return last, link_at(connection, seq)
@@ -124,7 +127,7 @@ def _missing(last: int, anchor: int) -> str:
 
 
 class Anchor:
-    """The open anchor of the log that is written. `begin`, then `settle` or `abandon`."""
+    """The open anchor of the writer's log. `begin`, then `settle` or `abandon`."""
 
     def __init__(self, descriptor: int, slot: int) -> None:
         self._descriptor = descriptor
@@ -139,13 +142,13 @@ class Anchor:
 
     @classmethod
     def open(cls, log_path: Path, link: Link) -> Anchor:
-        """Open a log's anchor and bring it up to the log's last link; make the file where there is none."""
+        """Open a log's anchor and bring it up to the log's last link; make a missing file."""
         before = read_anchor(log_path)
         if before is None:
             replace(log_path, link)
             before = link
         descriptor = os.open(anchor_path(log_path), os.O_RDWR | os.O_CLOEXEC)
-        # What is written next must not take the place of what is known.
+        # The next write must not replace the newest settled record.
         newest = _read(os.pread(descriptor, _LENGTH, _SLOTS[0])) == (before, True)
         anchor = cls(descriptor, 1 if newest else 0)
         if before != link:
@@ -170,7 +173,7 @@ class Anchor:
         self._slot ^= 1
 
     def abandon(self) -> None:
-        """Wait for what was begun, if anything: its batch was not committed, and the next one takes its place."""
+        """Wait for a begun link, if any: its batch was not committed, and the next one takes its place."""
         if self._waited_for:
             with suppress(OSError):
                 self._wait()
@@ -194,8 +197,8 @@ class Anchor:
             if self._closing:
                 return
             try:
-                # Not `store.files.sync`: each append waits for this, and the file's length, which never changes, need
-                # not be flushed.
+                # Not `store.files.sync`: each append waits for this, and the file's constant length need not
+                # be flushed.
                 os.fdatasync(self._descriptor)
                 self._failure = None
             except OSError as error:
@@ -210,10 +213,10 @@ def replace(log_path: Path, link: Link) -> None:
 
 
 def check_part(log_path: Path, *, seconds: float) -> bool:
-    """Check the next part of the chain, from where the last check ended; return whether it came to the log's end.
+    """Check the next part of the chain, from the end of the last check; return whether it is the last part.
 
     Raises:
-        LogDamagedError: an event or a payload is not what was recorded.
+        LogDamagedError: an event or a payload differs from its record.
     """
     with chain.raw(log_path) as connection:
         after = _read_checked(log_path)
@@ -232,7 +235,7 @@ def check_newest(log_path: Path, *, seconds: float) -> None:
     """Check the newest events of the chain.
 
     Raises:
-        LogDamagedError: one of them is not what was recorded.
+        LogDamagedError: one of them differs from its record.
     """
     with chain.raw(log_path) as connection:
         after = link_at(connection, max(0, chain.last(connection).seq - _NEWEST)) or START
@@ -240,7 +243,7 @@ def check_newest(log_path: Path, *, seconds: float) -> None:
 
 
 def _read_checked(log_path: Path) -> Link:
-    """Return the link up to which the chain was last checked; the start where that is not known."""
+    """Return the link at the end of the chain's last check; the start if unknown."""
     with suppress(OSError), anchor_path(log_path).open("rb") as file:
         result = _read(os.pread(file.fileno(), _LENGTH, _CHECKED))
         return result[0] if result else START
@@ -248,6 +251,6 @@ def _read_checked(log_path: Path) -> Link:
 
 
 def _write_checked(log_path: Path, link: Link) -> None:
-    """Remember up to where the chain was checked; a lost or torn record costs a check more."""
+    """Store the end of the chain's check; a lost or torn record costs one more check."""
     with suppress(OSError), anchor_path(log_path).open("r+b") as file:
         os.pwrite(file.fileno(), _record(link), _CHECKED)

@@ -1,7 +1,7 @@
-"""Copies of the log that are whole, and the check that a log is.
+"""Whole copies of the log, and the check of a whole log.
 
-`backup` is one consistent file, taken while the daemon writes. To restore: stop the daemon, move the state folder's
-events.db and all events.db-* away, put the backup in events.db's place, `everlean db rebuild`.
+`backup` is one consistent file, taken while the daemon writes. To restore: stop the daemon, move the state
+folder's events.db and all events.db-* away, put the backup in events.db's place, `everlean db rebuild`.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class CheckReport:
 
 
 def backup(log_path: Path, target: Path) -> BackupReport:
-    """Write a copy of the log to `target`, which must not exist; a killed backup leaves only a temporary name.
+    """Write a copy of the log to `target`, a new file; a killed backup leaves only a temporary name.
 
     Raises:
         LogError: the target exists, its folder cannot be written, or the log cannot be read.
     """
-    LogReader.open(log_path).close()  # refuses what is no log, with the reason
+    LogReader.open(log_path).close()  # refuses other files, with the reason
     with new_file(target) as temporary:
         position = _copy(log_path, temporary)
     return BackupReport(target, position, target.stat().st_size)
@@ -71,7 +71,7 @@ def backup(log_path: Path, target: Path) -> BackupReport:
 
 @contextmanager
 def new_file(target: Path) -> Iterator[Path]:
-    """A temporary name to write to, which gets the target's name if all goes well and never replaces a file."""
+    """Give a temporary name to write to; on success it gets the target's name and never replaces a file."""
     if target.exists():
         raise LogError(f"{target}: exists already; name a new file, nothing is ever overwritten")
     if not target.parent.is_dir():
@@ -140,13 +140,13 @@ def check(log_path: Path) -> CheckReport:
 
 
 def _connect(log_path: Path) -> sqlite3.Connection:
-    if wrong := damaged_header(log_path):  # also one that SQLite does not mind
+    if wrong := damaged_header(log_path):  # also one SQLite accepts
         raise LogDamagedError(log_path, None, wrong)
     return connect(log_path)
 
 
 def damaged_file(log_path: Path) -> str:
-    """Return the first thing in which the file is not a log's, whatever its events say; empty: none.
+    """Return the first fault of the file as a log, apart from its events; empty: none.
 
     Raises:
         LogError: it cannot be opened at all.
@@ -161,7 +161,7 @@ def _damaged_pages(connection: sqlite3.Connection) -> Iterator[str]:
 
 
 def _changed_tables(connection: sqlite3.Connection) -> Iterator[str]:
-    """Yield what is wrong with tables, triggers and the count of events; the pages are sound."""
+    """Yield the faults of tables, triggers and the count of events; the pages are sound."""
     yield from _changed_schema(connection)
     number, last = connection.execute("SELECT count(*), coalesce(max(seq), 0) FROM events").fetchone()
     if number != last:
@@ -173,7 +173,7 @@ def _changed_tables(connection: sqlite3.Connection) -> Iterator[str]:
 
 
 def damage(log_path: Path) -> str:
-    """Return the first thing in which a log is not what was recorded, by its chain and its anchor; empty: none.
+    """Return the first difference of a log from its record, by its chain and its anchor; empty: none.
 
     Raises:
         LogError: it cannot be opened at all.
@@ -182,7 +182,7 @@ def damage(log_path: Path) -> str:
 
 
 def _check_chain(log_path: Path) -> Iterator[str]:
-    """Yield the events whose hash is another than that which was recorded, and whether the end is there."""
+    """Yield the events with another hash than the recorded one, and a missing end."""
     with chain.raw(log_path) as connection:
         link = chain.START
         while (walked := chain.walk(connection, after=link)).damage is not None:
@@ -231,7 +231,7 @@ def _check_blobs(connection: sqlite3.Connection, log_path: Path) -> tuple[int, l
 
 
 def _check_events(connection: sqlite3.Connection) -> Iterator[str]:
-    """Yield what is wrong with single events: text that is no text, data without its type's shape, a blob not held."""
+    """Yield the faults of single events: invalid text, data without its type's shape, a missing blob."""
     held = {row[0] for row in connection.execute("SELECT sha256 FROM blobs")}
     connection.text_factory = bytes  # decoded below: one damaged byte would else end the whole reading
     try:

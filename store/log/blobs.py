@@ -21,14 +21,14 @@ from store.errors import BlobCorruptError, BlobMissingError, InvalidAppendError
 _LEVEL = 6
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 MOST_BYTES = 256 * 2**20
-"""A larger payload is not taken in. What the log has is read, whatever was allowed when it was recorded."""
+"""The largest payload to take in. The log's own are read, whatever the limit at their record."""
 _MOST_OF_A_BYTE = 1032
-"""No byte of zlib becomes more than this: a row that says so is damaged."""
+"""The most bytes from one byte of zlib: a row with more is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class PackedBlob:
-    """A payload whose hash has been checked, compressed and ready to be stored."""
+    """A payload with a checked hash, compressed and ready to be stored."""
 
     sha256: str
     size_bytes: int
@@ -36,7 +36,7 @@ class PackedBlob:
 
 
 def pack(sha256: str, payload: bytes, *, where: str) -> PackedBlob:
-    """Check that a payload is what its name says, and compress it.
+    """Check a payload against its name, and compress it.
 
     Raises:
         BlobCorruptError: it hashes to something else.
@@ -78,7 +78,7 @@ def unpack(sha256: str, size_bytes: int, content: bytes, *, where: str) -> bytes
     Raises:
         BlobCorruptError: the stored bytes are not the payload any more.
     """
-    # A damaged row must not make us allocate more than the size that was recorded with it.
+    # A damaged row must not make us allocate more than its recorded size.
     decompressor = zlib.decompressobj()
     if not 0 <= size_bytes <= _MOST_OF_A_BYTE * len(content):
         raise BlobCorruptError(
@@ -114,7 +114,7 @@ def _references(value: Any) -> Iterator[str]:
 
 
 def missing(connection: sqlite3.Connection, digests: Iterable[str]) -> set[str]:
-    """Return those of the digests that the log does not hold."""
+    """Return the digests missing in the log."""
     targets = set(digests)
     rows = connection.execute(
         "SELECT sha256 FROM blobs WHERE sha256 IN (SELECT value FROM json_each(?))",
@@ -126,10 +126,10 @@ def missing(connection: sqlite3.Connection, digests: Iterable[str]) -> set[str]:
 def collect(
     connection: sqlite3.Connection, *, cited_digests: frozenset[str], files: Mapping[str, Path]
 ) -> list[PackedBlob]:
-    """Return the blobs that an append has to store: those given and not held yet.
+    """Return the blobs for an append to store: those given and not held yet.
 
     Raises:
-        BlobMissingError: an event cites a payload that is neither held nor given.
+        BlobMissingError: an event cites a payload neither held nor given.
     """
     absent = missing(connection, cited_digests | files.keys())
     for digest in sorted(absent - files.keys()):
@@ -142,7 +142,7 @@ Row = tuple[int, str, int, bytes]
 
 
 def rows(packed: Iterable[PackedBlob], *, after: int) -> list[Row]:
-    """Return the rows of blobs that come behind the blob `after`."""
+    """Return the rows of blobs behind the blob `after`."""
     return [
         (number, item.sha256, item.size_bytes, item.content)
         for number, item in enumerate(packed, start=after + 1)

@@ -1,17 +1,18 @@
 """The chain over the log: each event's hash, made of its content and of the hash of the event before.
 
-The hash of event n is SHA-256 of: the 32 bytes of the hash of event n - 1 (of none: zeros), then the twelve columns of
-the event in the order of `store.log.envelope.COLUMNS`, then for each blob that it covers the 32 bytes of the SHA-256
-of that blob's four columns (id, sha256, size_bytes, content). A column is written as
+The hash of event n is SHA-256 of: the 32 bytes of the hash of event n - 1 (of none: zeros), then the twelve
+columns of the event in the order of `store.log.envelope.COLUMNS`, then for each of its blobs the 32 bytes of
+the SHA-256 of the blob's four columns (id, sha256, size_bytes, content). A column is written as
 
     N                      NULL
     I<decimal>;            an integer
-    T<length>:<text>       text in UTF-8, its length in characters (a byte that is no UTF-8 counts as one, and stays)
+    T<length>:<text>       text in UTF-8, its length in characters (a byte of no UTF-8 counts as one, and
+        stays)
     B<length>:<hash>       a blob: its length in bytes, the SHA-256 of its bytes in hex
-    F<repr>;               a float, which no sound log holds
+    F<repr>;               a float, never in a sound log
 
-with numbers in decimal. An event covers the blobs behind those of the event before, up to its row's
-`blobs` in the table `chain`: the first event of a batch covers those that came with the batch.
+with numbers in decimal. An event covers the blobs behind those of the event before, up to its row's `blobs`
+in the table `chain`: the first event of a batch covers those of the batch.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ LAST = 2**63 - 1
 
 
 class Link(NamedTuple):
-    """One event's place in the chain: `blobs` is the last blob that the chain covers up to here."""
+    """One event's place in the chain: `blobs` is the last blob covered up to here."""
 
     seq: int
     blobs: int
@@ -46,12 +47,12 @@ class Link(NamedTuple):
 
 
 START = Link(0, 0, bytes(32))
-"""What the first event is linked to."""
+"""The link before the first event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """The first event of a part of the log that is not what was recorded, and what is wrong."""
+    """The first damaged event of a part of the log, and the damage."""
 
     seq: int
     what: str
@@ -61,7 +62,7 @@ class Damage:
 
 
 def encoded(columns: Iterable[Column]) -> bytes:
-    """Return the one text of a row's columns, types included, that its hash is made of."""
+    """Return the one text of a row's columns, types included, for its hash."""
     parts = []
     for value in columns:
         if value.__class__ is str:
@@ -78,7 +79,7 @@ def encoded(columns: Iterable[Column]) -> bytes:
 
 
 def linked(before: Link, event: Sequence[Column], blobs: Sequence[Sequence[Column]] = ()) -> Link:
-    """Return the link of an event's row that covers these rows of blobs."""
+    """Return the link of an event's row with these rows of blobs."""
     hashed = hashlib.sha256(before.hash + encoded(event))
     for row in blobs:
         hashed.update(hashlib.sha256(encoded(row)).digest())
@@ -106,7 +107,7 @@ def last(connection: sqlite3.Connection) -> Link:
 
 @contextmanager
 def raw(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection that only reads and gives text as its bytes are, also where they are damaged."""
+    """Give a read-only connection with text as its bytes are, also damaged ones."""
     with translated(path):
         connection = connect_readonly(path)
         try:
@@ -123,14 +124,14 @@ def _as_it_is(text: bytes) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """How far a walk along the chain came, and the damage at which it ended, if any."""
+    """The end of a walk along the chain, and the damage there, if any."""
 
     link: Link
     damage: Damage | None
 
 
 def walk(connection: sqlite3.Connection, *, after: Link = START, deadline: float | None = None) -> Walked:
-    """Compute the hashes of what follows a link and compare, until the first damage, the end or a `time.monotonic`."""
+    """Compute the hashes behind a link and compare, until the first damage, the end or a `time.monotonic`."""
     link, events = after, read(connection, after=after)
     while deadline is None or time.monotonic() < deadline:
         try:
@@ -146,7 +147,7 @@ def walk(connection: sqlite3.Connection, *, after: Link = START, deadline: float
 
 
 class Entry(NamedTuple):
-    """An event's row, its place in the chain, and the rows of the blobs that it covers."""
+    """An event's row, its place in the chain, and the rows of its blobs."""
 
     link: Link
     event: Sequence[Column]
@@ -156,7 +157,7 @@ class Entry(NamedTuple):
 def read(
     connection: sqlite3.Connection, *, after: Link = START, upto: int | None = None
 ) -> Iterator[Entry | Damage]:
-    """Yield the events behind a link, up to a number, until the first damage, which comes last.
+    """Yield the events behind a link, up to a number, until the first damage, as the last item.
 
     Raises:
         sqlite3.DatabaseError: the file cannot be read.
@@ -205,7 +206,7 @@ def covered(connection: sqlite3.Connection, after: int, upto: int = LAST) -> lis
 
 
 def require(walked: Walked, path: Path) -> Link:
-    """Return how far a walk came.
+    """Return the end of a walk.
 
     Raises:
         LogDamagedError: it found damage.

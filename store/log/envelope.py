@@ -1,6 +1,6 @@
 """The envelope of an event: the values written to and read from the log, ids and times.
 
-Owns no file and knows no SQL. Imports no pydantic at its top, so that a reader of the log starts fast.
+Owns no file and knows no SQL. Imports no pydantic at its top, for readers to start fast.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Expect(enum.Enum):
-    """The state in which an append expects its stream; an `int` is the exact version (0: no stream)."""
+    """The state of a stream expected by an append; an `int` is the exact version (0: no stream)."""
 
     NO_STREAM = "no stream"
     STREAM_EXISTS = "a stream"
@@ -43,7 +43,7 @@ class Expect(enum.Enum):
 
 
 def meets(version: int, expected: int | Expect) -> bool:
-    """Return whether a stream at `version` is what was expected."""
+    """Return whether a stream at `version` is as expected."""
     return expected.allows(version) if isinstance(expected, Expect) else version == expected
 
 
@@ -61,10 +61,10 @@ class NewEvent:
 
 
 class StoredEvent(NamedTuple):
-    """An event as the log holds it (`store.documents.events.Event`): `data` is as it was written.
+    """An event as the log holds it (`store.documents.events.Event`), with its original `data`.
 
-    `read_body` upcasts it to the current version. A tuple of text and numbers, in the order of the log's columns: a
-    rebuild makes millions of them, and reads `data_json` once, straight into the body.
+    `read_body` upcasts it to the current version. A tuple of text and numbers, in the order of the log's
+    columns: a rebuild makes millions of them, and reads `data_json` once, straight into the body.
     """
 
     seq: int
@@ -82,7 +82,7 @@ class StoredEvent(NamedTuple):
 
     @property
     def data(self) -> dict[str, Any]:
-        """Return what the event says as it was written: each time a new object, which the caller may change."""
+        """Return the event's original data: each time a new object, free for changes."""
         data: dict[str, Any] = json.loads(self.data_json)
         return data
 
@@ -93,7 +93,7 @@ COLUMNS = tuple("data" if name == "data_json" else name for name in StoredEvent.
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """An event of the log, and when it was recorded (UTC, ISO-8601)."""
+    """An event of the log, and the time of its record (UTC, ISO-8601)."""
 
     seq: int
     recorded_at: str
@@ -104,8 +104,8 @@ class Appended:
     """The positions of a batch in the log. `repeated`: it was recorded before, and nothing was written now.
 
     The positions of a repeated batch are those of its first and last event; others may lie between them.
-    `versions` has for each stream of the batch the version of the batch's last event on it: what the stream is at
-    after the append, and what the next one has to expect of it if no one else writes there. A repetition gets the
+    `versions` maps each stream of the batch to the version of the batch's last event on it: the stream's
+    version after the append, to be expected by the next one without another writer. A repetition gets the
     versions of the first time.
     """
 
@@ -147,7 +147,7 @@ class Prepared:
         )
 
     def content_hash(self) -> bytes:
-        """Hash what makes a repetition the same fact (not who recorded it, or in which chain)."""
+        """Hash the content that makes a repetition the same fact (not its actor or chain)."""
         return content_hash(self.stream, self.type, self.schema_version, self.data, self.occurred_at)
 
 
@@ -166,7 +166,8 @@ def prepare(event: NewEvent) -> Prepared:
     """Serialise an event.
 
     Raises:
-        InvalidAppendError: the body or a field cannot be stored as text, or has a number that SQLite has no room for.
+        InvalidAppendError: the body or a field cannot be stored as text, or has a number too large for
+            SQLite.
     """
     from pydantic_core import PydanticSerializationError
 
@@ -180,7 +181,7 @@ def prepare(event: NewEvent) -> Prepared:
     if _MAY_BE_LARGE.search(data):
 
         def fits(digits: str) -> None:
-            # In the log for good, it would keep every view of it from being made.
+            # In the log for good, it would prevent every view of it.
             if len(digits) > 20 or not -_LARGEST <= int(digits) <= _LARGEST:
                 raise InvalidAppendError(
                     f"{event.body.type} for {event.stream!r} has a number of more than 64 bits: {digits[:40]}"
@@ -214,7 +215,7 @@ def now_text() -> str:
 
 
 class _Counter:
-    """The last UUIDv7 made here, so that the ids of one process never go backwards."""
+    """The last UUIDv7 made here: the ids of one process never go backwards."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -225,7 +226,7 @@ _counter = _Counter()
 
 
 def uuid7() -> uuid.UUID:
-    """Return a UUID that sorts by its time of making (RFC 9562: 48 bits of milliseconds, then 74 random ones).
+    """Return a UUID in order of creation (RFC 9562: 48 bits of milliseconds, then 74 random ones).
 
     Ids of one process increase strictly, also within a millisecond and when the clock steps back.
     """

@@ -1,4 +1,4 @@
-"""What tells a file of ours from any other: the numbers and bytes in its header, and its tables."""
+"""The marks of a file of ours: the numbers and bytes in its header, and its tables."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from store.errors import DatabaseMissingError, LogDamagedError, LogVersionError,
 from store.log import chain
 from store.sqlite import in_memory, script
 
-APPLICATION_ID = 0x6576_6C6E  # "evln", which `file` and SQLite tools can show
+APPLICATION_ID = 0x6576_6C6E  # "evln", visible to `file` and SQLite tools
 LOG_VERSION = 1
-"""The format of the file: its tables, and what their hashes are made of."""
+"""The format of the file: its tables, and the content of their hashes."""
 _SCHEMA = "SELECT CAST(sql AS BLOB) FROM sqlite_schema WHERE sql IS NOT NULL"  # damaged text would be no text
 
 
 def check_identity(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse a file that is not an event log of ours, or a newer one.
+    """Refuse a file of another kind than our event log, or a newer one.
 
     Raises:
         DatabaseMissingError: the file is empty: a daemon is just beginning it, or was killed as it did.
@@ -56,7 +56,7 @@ def check_identity(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _is_ours(connection: sqlite3.Connection, found: list[bytes]) -> bool:
-    """Return whether the tables, and the hash of the last event, are of the format that this program writes."""
+    """Return whether the tables, and the hash of the last event, have this program's format."""
     with closing(in_memory(script("log/schema"))) as fresh:
         targets = [row[0] for row in fresh.execute(_SCHEMA)]
     if sorted(found) != sorted(targets):
@@ -68,20 +68,20 @@ def _is_ours(connection: sqlite3.Connection, found: list[bytes]) -> bool:
 
 _MAGIC = b"SQLite format 3\0"
 _FIXED = {16: 0x10, 17: 0x00, 20: 0x00, 21: 0x40, 22: 0x20, 23: 0x20}
-"""What SQLite writes into the header of each log before anything else: the size of pages, what is left free in them."""
+"""SQLite's first bytes in the header of each log: the size of pages, the free space in them."""
 
 
 def damaged_header(path: Path) -> str:
-    """Return what is wrong with the bytes of the file's header that are the same in each log; empty: nothing.
+    """Return the damage to the constant bytes of the file's header; empty: none.
 
-    Not while this process has a connection to the log: closing the file gives back all of the process's locks on it,
-    also those that keep other programs from removing the -wal.
+    Not while this process has a connection to the log: closing the file gives back all of the process's locks
+    on it, also those that keep other programs from removing the -wal.
     """
     try:
         with path.open("rb") as file:
             header = file.read(100)
     except OSError:
-        return ""  # opening it as a database says why
+        return ""  # opening it as a database gives the reason
     if header[:16] == _MAGIC and len(header) == 100:
         # 1 until the log is first opened for writing, as in a restored one, then 2; SQLite writes nothing at any other.
         wrong = [18] if header[18] not in (1, 2) else []

@@ -1,6 +1,6 @@
 """Read the event log, from any process, while the daemon writes or not.
 
-Never holds a transaction between two batches, so that a slow consumer does not keep the log's -wal growing.
+Never holds a transaction between two batches: a slow consumer must not keep the log's -wal growing.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ _BATCH = 500
 
 
 def connect(path: Path) -> sqlite3.Connection:
-    """Open a log so that nothing can be written through the connection.
+    """Open a log without any possibility to write.
 
     Raises:
-        LogDamagedError: it is damaged, or gone, and something was recorded in it.
+        LogDamagedError: it is damaged, or gone after events were recorded in it.
         LogError: see `store.sqlite.connect_readonly` and `check_identity`.
     """
     try:
@@ -56,9 +56,10 @@ def select_events(
     after_version: int = 0,
     backward: bool = False,
 ) -> tuple[str, dict[str, Any]]:
-    """Return the statement, and its parameters, that reads one batch of events in the order of seq.
+    """Return the statement and the parameters for one batch of events, in the order of seq.
 
-    Of one stream that is the order of its versions too, which has an index: `after_version` goes on in it.
+    For one stream this is the order of its versions too, which have an index: `after_version` continues in
+    it.
     """
     conditions = ["seq > :after"]
     parameters: dict[str, Any] = {"after": min(after, LAST), "limit": limit}
@@ -81,7 +82,7 @@ def select_events(
 def select_stream(
     stream: str, *, from_version: int | None, limit: int, backward: bool
 ) -> tuple[str, dict[str, Any]]:
-    """Return the statement, and its parameters, that reads one batch of a stream in the order of its versions."""
+    """Return the statement and the parameters for one batch of a stream, in the order of its versions."""
     bound, order = ("<=", "DESC") if backward else (">=", "ASC")
     conditions = f"stream = :stream AND version {bound} :start"
     start = (LAST if backward else 1) if from_version is None else min(from_version, LAST)
@@ -110,7 +111,7 @@ class LogReader:
         """Open a log for reading.
 
         Raises:
-            DatabaseMissingError: there is no such file.
+            DatabaseMissingError: the file does not exist.
             NotALogError, LogVersionError: it is something else, or newer than this program.
         """
         return cls(connect(path), path)
@@ -126,7 +127,7 @@ class LogReader:
     ) -> Iterator[StoredEvent]:
         """Yield events in the log's order: those with `after` < seq <= `upto`, at most `limit`.
 
-        What is appended while the iteration runs is seen too, unless `upto` ends it.
+        Events appended during the iteration are seen too, unless `upto` ends it.
         """
         left, after_version = limit, 0
         while left is None or left > 0:
@@ -152,7 +153,7 @@ class LogReader:
     ) -> Iterator[StoredEvent]:
         """Yield one stream's events, at most `limit`, upwards from `from_version` (without one: the first).
 
-        With `backward` downwards from it (without one: the newest). A stream that no one wrote yields nothing.
+        With `backward` downwards from it (without one: the newest). An unwritten stream yields nothing.
         """
         left = limit
         while left is None or left > 0:
@@ -192,14 +193,14 @@ class LogReader:
     def position_before(self, moment: str) -> int:
         """Return the seq before the first event recorded after a `utc_text`, the last one if there is none.
 
-        The same as `position_at` unless the clock stepped back; then what is behind this holds all that came later.
+        The same as `position_at` unless the clock stepped back; then everything later is behind this seq.
         """
         last = "(SELECT max(seq) FROM events)"
         statement = f"SELECT coalesce(min(seq) - 1, {last}, 0) FROM events WHERE recorded_at > :at"
         return int(self._one(statement, {"at": moment})[0])
 
     def stream_version(self, stream: str) -> int:
-        """Return how many events a stream has."""
+        """Return the number of a stream's events."""
         return int(
             self._one(
                 "SELECT coalesce(max(version), 0) FROM events WHERE stream = :stream", {"stream": stream}

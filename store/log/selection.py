@@ -16,15 +16,15 @@ FOLLOW_INTERVAL_S = 0.3
 
 
 class LogMovedError(LogError):
-    """The file of a log that is followed was moved or replaced."""
+    """The followed log's file was moved or replaced."""
 
 
 @dataclass(slots=True)
 class Selection:
     """The events with `after` < seq <= `upto`, of these types, this stream, this repository.
 
-    An event belongs to a repository if it names it, or names none and its stream (a job's, a proof's) began with one
-    that does; so with a repository the log is read from its beginning.
+    An event belongs to a repository if it names it, or names none and its stream (a job's, a proof's) began
+    with one that does; so with a repository the log is read from its beginning.
     """
 
     after: int
@@ -53,7 +53,7 @@ class Selection:
                 yield event
 
     def follow(self, log: LogReader) -> Iterator[StoredEvent]:
-        """Yield those that come behind `upto`, without an end.
+        """Yield the events behind `upto`, without an end.
 
         Raises:
             LogMovedError: nothing more comes of this file.
@@ -66,7 +66,7 @@ class Selection:
                     yield event
             self.upto = max(self.upto, end)
             if _file(log.path) != opened:
-                # SQLite reads on in the old file, to which nothing is added any more.
+                # SQLite reads on in the old file, without any further events.
                 raise LogMovedError(
                     f"{log.path}: moved or replaced meanwhile; call `everlean events` again to follow the new one"
                 )

@@ -1,8 +1,8 @@
 """Event versions made current: pure functions from dict to dict, one for each (type, from_version).
 
-Rows of the log are never rewritten; a reader walks v1 -> v2 -> ... -> current. To change an event's shape: raise
-its `schema_version` in `store.events`, add the step here, and keep the golden file of the old version in
-tests/store/golden/ beside that of the new one.
+Rows of the log are never rewritten; a reader walks v1 -> v2 -> ... -> current. To change an event's shape:
+raise its `schema_version` in `store.events`, add the step here, and keep the golden file of the old version
+in tests/store/golden/ beside that of the new one.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from store.log.envelope import StoredEvent
 
 Upcast = Callable[[dict[str, Any]], dict[str, Any]]
-"""Takes the data of one version, returns that of the next; must not change its argument."""
+"""From the data of one version to those of the next, without a change of the argument."""
 
 
 UPCASTS: Mapping[tuple[str, int], Upcast] = MappingProxyType({})
-"""All steps that this version knows; none yet, since every type is still at version 1."""
+"""All steps of this program; none yet, since every type is still at version 1."""
 
 
 def upcast(
@@ -36,7 +36,7 @@ def upcast(
     current: Mapping[str, int],
     steps: Mapping[tuple[str, int], Upcast],
 ) -> dict[str, Any]:
-    """Return the data as the current version has them. `current` maps each known type to its version.
+    """Return the data in the current version. `current` maps each known type to its version.
 
     Raises:
         UnknownEventError: no such type, a newer version, or a step is missing.
@@ -53,17 +53,17 @@ def upcast(
 
 
 def read_body(event: StoredEvent) -> EventBody:
-    """Return what a stored event says, upcast and validated.
+    """Return the body of a stored event, upcast and validated.
 
     Raises:
-        UnknownEventError: the type or its version is not known here.
+        UnknownEventError: the type or its version is unknown here.
         MalformedEventError: the data do not have the shape of their type.
     """
     types = _event_types()
     body_type = types.get(event.type)
     try:
         if body_type is not None and event.schema_version == body_type.schema_version:
-            # From the text itself: to make a dict of it first takes as long again as all the checks.
+            # From the text itself: a dict first would take as long again as all the checks.
             return body_type.model_validate_json(event.data_json)
         versions = {name: cls.schema_version for name, cls in types.items()}
         data = upcast(
@@ -76,14 +76,14 @@ def read_body(event: StoredEvent) -> EventBody:
 
 @cache
 def _event_types() -> Mapping[str, type[EventBody]]:
-    # Not at the top of this file: a reader of the log that wants no bodies starts without pydantic.
+    # Not at the top of this file: a reader of the log without need of bodies starts without pydantic.
     from store.events.registry import EVENT_TYPES
 
     return EVENT_TYPES
 
 
 def _fault(error: Exception) -> str:
-    """Return what is wrong with the data: the first field at fault, or the error of an upcast."""
+    """Return the fault of the data: the first faulty field, or the error of an upcast."""
     from pydantic import ValidationError
 
     if not isinstance(error, ValidationError):

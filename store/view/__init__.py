@@ -1,3 +1,3 @@
-"""The view of the log: tables that follow from the events, and questions to them."""
+"""The view of the log: tables derived from the events, and queries of them."""
 
 from __future__ import annotations

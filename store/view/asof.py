@@ -1,9 +1,9 @@
 """The view as it was: at an event, or at a time.
 
-Owns finding a moment of the log (`find`) and the copies of the view that answer as of one (`Copies`). A copy
-is an ordinary view, built from the log's beginning, or from an earlier copy, up to one event. It is made under a
-temporary name and renamed, so that a kill leaves nothing that could be read, and two processes that make the same
-one at once each leave a whole file. The folder is a cache: whatever is in it may be deleted at any time.
+Owns finding a moment of the log (`find`) and the copies of the view as of one (`Copies`). A copy is an
+ordinary view, built from the log's beginning, or from an earlier copy, up to one event. It is made under a
+temporary name and renamed: a kill leaves nothing readable, and two processes with the same one at once each
+leave a whole file. The folder is a cache: anything in it may be deleted at any time.
 
 No pydantic and no SQLAlchemy at the top: finding a moment is cheap, only making a copy is not.
 """
@@ -31,7 +31,7 @@ from store.sqlite import UNFINISHED, connect_readonly, connect_writable, transla
 from store.view.tables import fingerprint
 
 KEPT = 4
-"""How many copies stay in a folder; the least recently used ones go first."""
+"""The number of copies kept in a folder; the least recently used ones go first."""
 
 _NAME = re.compile(r"(?P<tables>[0-9a-f]{8})-(?P<seq>\d+)-(?P<prefix>[0-9a-f]{16})\.db")
 _UNFINISHED = re.compile(r".+\.db\.making-(?P<pid>\d+)-\d+")
@@ -39,7 +39,7 @@ _TRIES = 3
 
 
 class NoSuchMomentError(LogError):
-    """The log has no such event, or had none yet at that time."""
+    """The log has no such event, or had none yet at the time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class _Copy:
 
 
 def find(log: LogReader, when: int | datetime) -> Moment:
-    """Return the event of that seq, or the last one that was recorded at or before a time.
+    """Return the event with a seq, or the last one recorded at or before a time.
 
     Raises:
         NoSuchMomentError: it lies before the first event or after the last one, or in the future.
@@ -105,17 +105,18 @@ class Copies:
         return cls(own)
 
     def open(self, log: LogReader, moment: Moment) -> sqlite3.Connection:
-        """Return a read-only connection to the view as of a moment, making it where it is not there yet.
+        """Return a read-only connection to the view as of a moment; make a missing copy.
 
         Raises:
-            LogError: an event up to that moment cannot be read; the folder cannot be written; the disk is full.
+            LogError: an event up to the moment cannot be read; the folder cannot be written; the disk is
+                full.
         """
         for _ in range(_TRIES):
             path = self.ready(log, moment) or self.make(log, moment)
             try:
                 return connect_readonly(path)
             except DatabaseMissingError:
-                continue  # someone else's sweep came first; once it is open, that does no harm
+                continue  # someone else's sweep came first; on an open file a sweep does no harm
             except (DatabaseCorruptError, NotALogError):
                 path.unlink(missing_ok=True)
         raise LogError(
@@ -127,13 +128,13 @@ class Copies:
         wanted = self._path(log, moment.seq)
         if not wanted.is_file():
             return None
-        # Another user's copy can be read and not touched: then its owner's questions decide how long it stays.
+        # Another user's copy can be read and not touched: its owner's queries decide how long it stays.
         with contextlib.suppress(PermissionError, FileNotFoundError):
             os.utime(wanted)
         return wanted
 
     def start(self, log: LogReader, moment: Moment) -> int:
-        """Return the event that making the copy would start after: the nearest earlier copy's, or 0."""
+        """Return the event before the first one to apply for a copy: the nearest earlier copy's, or 0."""
         nearest = self._nearest(log, moment.seq)
         return nearest.seq if nearest is not None else 0
 
@@ -175,7 +176,7 @@ class Copies:
         result = []
         for path in self.folder.glob("*.db"):
             name = _NAME.fullmatch(path.name)
-            # One that someone removes at this moment is none.
+            # A copy removed at this moment is none.
             with contextlib.suppress(FileNotFoundError):
                 if name is not None:
                     used_ns = path.stat().st_mtime_ns
@@ -188,7 +189,7 @@ class Copies:
             copy.path.unlink(missing_ok=True)
 
     def _sweep_unfinished(self) -> None:
-        """Remove what killed processes left; files of those that live are theirs."""
+        """Remove the files of killed processes; those of living ones stay."""
         for path in self.folder.iterdir():
             owner = _UNFINISHED.match(path.name)
             if owner is not None and not Path("/proc", owner["pid"]).exists():
@@ -196,7 +197,7 @@ class Copies:
 
 
 def _prefix(log: LogReader, seq: int) -> str:
-    """Name the log's first `seq` events: by the first and the last of them, which no other log has both of."""
+    """Name the log's first `seq` events: by the first and the last of them, a pair of no other log."""
     ends = (_event(log, 1), _event(log, seq))
     text = "\n".join(f"{event.event_id} {event.recorded_at}" for event in ends)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -218,7 +219,7 @@ def _built(target: Path, log: LogReader, *, upto: int) -> None:
 
 
 def _extended(target: Path, earlier: _Copy, log: LogReader, *, upto: int) -> bool:
-    """Bring a copy of an earlier copy up; False where that one was swept in between, or is no sound view."""
+    """Bring a copy of an earlier copy up; False if the earlier one was swept in between, or is no sound view."""
     from store.errors import ViewError
     from store.view.view import catch_up, check_log
 
@@ -228,7 +229,7 @@ def _extended(target: Path, earlier: _Copy, log: LogReader, *, upto: int) -> boo
         return False
     connection = connect_writable(target, mode="rw")
     try:
-        for pragma in UNFINISHED:  # here, for a copy that is no database is found by the first of them
+        for pragma in UNFINISHED:  # here, as the first of them detects a file of another kind
             connection.execute(f"PRAGMA {pragma}")
         check_log(connection, log)
         catch_up(connection, log, upto=upto)

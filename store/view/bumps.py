@@ -1,4 +1,4 @@
-"""The questions asked of database.db about bumps, and their rows. Standard library only: see `store.view.queries`."""
+"""Queries of database.db about bumps, and their rows. Standard library only: see `store.view.queries`."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ class BumpRow:
     package: str
     rev: str
     by: str
-    """The user who asked; "" where the plan did (`try_bumps`)."""
+    """The user behind it; "" for the plan (`try_bumps`)."""
     since: str
     branch: str | None
     sha: str | None
     job: str | None
     broken: list[dict[str, str]]
-    """What broke (`store.events.bumps.Break`)."""
+    """The breaks (`store.events.bumps.Break`)."""
     mended: list[dict[str, str]]
-    """What stands in its place: verified by the gate, with the grade and what puts it in doubt, or checked (`Mend`)."""
+    """Their replacements: verified by the gate, with the grade and the doubts, or checked (`Mend`)."""
     left: list[dict[str, str]]
     modules_failed: list[str]
-    """The modules that fail: before anything is mended, and once it is over with the patches applied."""
+    """The failing modules: before any mending, and in the end with the patches applied."""
     tried: int
-    """Texts that were tried so far."""
+    """The number of texts so far."""
     unrecorded: int
-    """Those of them that the log does not have, since there are too many."""
+    """The number of them missing in the log, for their multitude."""
     series_sha256: str | None
     finished_at: str | None
 
     @property
     def raises(self) -> str:
-        """What it raises to what, for people."""
+        """The raised thing and its new version, for people."""
         return raises(self.toolchain, self.package, self.rev)
 
 
 def raises(toolchain: str, package: str, rev: str) -> str:
-    """Return what a bump raises to what, for people."""
+    """Return the raised thing and its new version, for people."""
     result = (f"Lean to {toolchain}" if toolchain else "", f"{package} to {rev[:12]}" if package else "")
     return ", ".join(filter(None, result))
 
@@ -64,20 +64,20 @@ def bumps(db: sqlite3.Connection, *, repository: str | None = None) -> list[Bump
 
 
 def job_of(row: BumpRow) -> str:
-    """Return the id of a trial's job, also before that has begun."""
+    """Return the id of a trial's job, also before its begin."""
     return row.job or job_id("bump", row.repository, row.bump)
 
 
 def bump_jobs(db: sqlite3.Connection, *, repository: str) -> list[JobRow]:
-    """Return a repository's jobs of bumps, the newest first; one that fails early leaves no trial."""
+    """Return a repository's jobs of bumps, the newest first; an early failure leaves no trial."""
     return [row for row in queries.jobs(db, kind="bump") if row.repository == repository]
 
 
 def renames(db: sqlite3.Connection, repositories: Sequence[str]) -> dict[str, str]:
-    """Return, by the full names that theorems had and none has now, the name that the same theorem has now.
+    """Map full names that no theorem has any more to the present name of the same theorem.
 
-    Only these repositories are read: the names of a private one must not appear in the texts of another. A name that
-    several theorems had is left out.
+    Only these repositories are read: the names of a private one must not appear in the texts of another. A
+    former name of several theorems is left out.
     """
     of = ", ".join("?" * len(repositories))
     result = db.execute(

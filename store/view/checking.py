@@ -1,7 +1,8 @@
 """Check the view by its log: part by part while nothing is appended, and one proof's row before it counts.
 
-A second view grows beside the first, from the first event on, and is compared with it table by table, some rows at a
-time: each part is bounded, and the daemon goes on between two. It lasts until all was compared once.
+A second view grows beside the first, from the first event on, and is compared with it table by table, some
+rows at a time: each part is bounded, and the daemon continues between two. It lasts until everything was
+compared once.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _LONGEST_LIST = 20
 
 
 class ViewCheck:
-    """A check that is under way; `check_part` until it has ended, then `close`. For one thread.
+    """A check under way; `check_part` until it has ended, then `close`. For one thread.
 
     Args:
         scratch: the second view's file.
@@ -40,10 +41,10 @@ class ViewCheck:
             Comparison(table) for table in tables.table_list() if table.name not in tables.NOT_PROJECTED
         ]
         self.differences: list[Difference] = []
-        """What was found so far."""
+        """The differences so far."""
 
     def check_part(self, seconds: float) -> bool:
-        """Go on for so long, while nobody writes the view; return whether all was compared.
+        """Go on for these seconds, while nobody writes the view; return whether everything was compared.
 
         Raises:
             DatabaseFullError: there is no room for a second view.
@@ -91,7 +92,7 @@ class ViewCheck:
 
 
 def as_recorded(row: ProofRow, log: LogReader) -> bool:
-    """Return whether a proof's row is what the proof's own events in the log make it.
+    """Return whether a proof's row follows from the proof's own events in the log.
 
     Raises:
         LogError: the log cannot be read.

@@ -1,9 +1,9 @@
-"""How many there are: sorries and theorems, once for all branches, proofs and jobs.
+"""The numbers of sorries and theorems, once for all branches, and of proofs and jobs.
 
-A repository's number of sorries is that of its default branch. What else its other watched branches have in their
-source is a second number beside it, so a branch without differences changes neither. Where the default branch is not
-watched, or not known, every watched branch counts, and a sorry that several have counts once. Theorems are those of the
-default branch too; where it is not watched, or not known, of the branch with the most.
+A repository's number of sorries is that of its default branch. Further ones in the source of its other
+watched branches are a second number beside it: a branch without differences changes neither. Without a
+watched and known default branch, every watched branch counts, and a sorry of several counts once. Theorems
+are those of the default branch too; without one, of the branch with the most.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from store.view.rows import IN_SOURCE, JOB_STATES, PROOF_STATES, SORRY_STATES, S
 
 @dataclass(frozen=True, slots=True)
 class SorryCounts:
-    """The sorries of a repository, or of several: by state (every state is a key), and those in the source elsewhere.
+    """The sorries of one or several repositories: by state (every state is a key), and those elsewhere.
 
     `elsewhere` are in the source of another watched branch and not in that of the default branch.
     """
@@ -30,7 +30,7 @@ class SorryCounts:
 
     @property
     def in_source(self) -> int:
-        """Return how many the source has, with a verified proof or not."""
+        """Return the number in the source, with a verified proof or not."""
         return sum(self.by_state[state] for state in STATES_IN_SOURCE)
 
 
@@ -41,8 +41,8 @@ NO_SORRIES = SorryCounts(dict.fromkeys(SORRY_STATES, 0), 0)
 class Counts:
     """Counts by state. Every known state is a key, with 0 for an empty one.
 
-    What a deleted or unwatched branch had is kept and listed, but is no one's open work, and not counted. `theorems`
-    are the declarations of kind theorem or lemma. Sorries are `SorryCounts`.
+    The sorries of a deleted or unwatched branch are kept and listed, but are no one's open work, and not
+    counted. `theorems` are the declarations of kind theorem or lemma. Sorries are `SorryCounts`.
     """
 
     sorries: dict[str, int]
@@ -53,12 +53,12 @@ class Counts:
 
 
 def elsewhere_text(number: int) -> str:
-    """Return ", and 3 more on other branches", which follows a number of sorries; "" for none."""
+    """Return ", and 3 more on other branches", to follow a number of sorries; "" for none."""
     return f", and {number:,} more on other branches" if number else ""
 
 
 def on_counted_branch(table: str) -> str:
-    """Return a condition: the row is on a branch whose sorries are counted, as this module says."""
+    """Return a condition: the row is on a counted branch, by the rule of this module."""
     return (
         f"{on_watched_branch(table)} AND NOT EXISTS (SELECT 1 FROM repositories AS home JOIN branches AS line "
         "ON line.repository = home.repository AND line.branch = home.default_branch AND line.state = 'live' "
@@ -67,26 +67,26 @@ def on_counted_branch(table: str) -> str:
 
 
 def counted_branches(db: sqlite3.Connection) -> set[tuple[str, str]]:
-    """Return the branches whose sorries are counted, each with its repository."""
+    """Return the counted branches, each with its repository."""
     rows = db.execute(f"SELECT repository, branch FROM branches AS b WHERE {on_counted_branch('b')}")
     return {(repository, branch) for repository, branch in rows}
 
 
 def sorry_counts(db: sqlite3.Connection) -> dict[str, SorryCounts]:
-    """Count the sorries of each repository that has any on a watched branch, by its key."""
+    """Count the sorries of each repository with any on a watched branch, by its key."""
     rank = f"instr('{' '.join(SORRY_STATES)}', {{}})"
     rows = db.execute(
-        # The conditions are asked of branches, and not of every sorry.
+        # The conditions are tested on branches, not on every sorry.
         "WITH lines AS MATERIALIZED (SELECT DISTINCT repository, branch FROM sorries), "
         f"counted AS MATERIALIZED (SELECT * FROM lines WHERE {on_counted_branch('lines')}), "
         f"others AS MATERIALIZED (SELECT * FROM lines WHERE {on_watched_branch('lines')} "
         "AND (repository, branch) NOT IN (SELECT * FROM counted)), "
         "alone AS (SELECT repository FROM counted GROUP BY repository HAVING count(*) = 1) "
-        # One branch is counted out of an index alone; of several, each sorry is looked at.
+        # One branch is counted from an index alone; for several, each sorry is looked at.
         "SELECT repository, state, count(*) FROM counted CROSS JOIN sorries USING (repository, branch) "
         "WHERE repository IN alone GROUP BY repository, state "
         "UNION ALL SELECT repository, state, count(*) FROM ("
-        # Beside one min(), SQLite takes a bare column from the row that has it: `state`.
+        # Beside one min(), SQLite takes a bare column from the row of the minimum: `state`.
         f"SELECT s.repository, s.state, min({rank.format('s.state')}) "
         "FROM counted CROSS JOIN sorries AS s USING (repository, branch) WHERE repository NOT IN alone "
         "GROUP BY s.repository, s.sorry) "
@@ -114,7 +114,7 @@ def added_up(counts: Iterable[SorryCounts]) -> SorryCounts:
 
 
 def disproved(db: sqlite3.Connection) -> int:
-    """Return how many of the open sorries that are counted are false as they stand, as the file is now."""
+    """Return the number of counted open sorries with a disproof in the present version of the file."""
     false, counted = queries.disproved(db), counted_branches(db)
     return len(
         {(repository, sorry) for repository, branch, sorry in false if (repository, branch) in counted}
@@ -133,7 +133,7 @@ def theorem_counts(db: sqlite3.Connection) -> dict[str, int]:
 
 
 def count_all(db: sqlite3.Connection) -> Counts:
-    """Count what there is, without reading the declarations themselves."""
+    """Count everything, without reading the declarations themselves."""
     sorries = added_up(sorry_counts(db).values())
     return Counts(
         sorries=sorries.by_state,

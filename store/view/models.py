@@ -1,8 +1,8 @@
-"""The tables of database.db as SQLModel classes, and an engine that only reads: for notebooks and scripts.
+"""The tables of database.db as SQLModel classes, and a read-only engine: for notebooks and scripts.
 
-A model has the attributes and properties of the row class that it is made of: lists and dicts where the column holds
-JSON, booleans, None for NULL. No column is written here. No process of ours imports this, for SQLModel takes half a
-second. docs/notebooks.md is the page.
+A model has the attributes and properties of its row class: lists and dicts for columns of JSON, booleans,
+None for NULL. No column is written here. No process of ours imports this, as SQLModel takes half a second.
+docs/notebooks.md is the page.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from store.view.view import check_schema
 def read_only_engine(state_dir: Path | str) -> Engine:
     """Return an engine for the database of a state folder, also while the daemon runs. Nothing is left to close.
 
-    Each connection is closed when its session is, and each statement reads what the daemon has committed by then.
+    Each connection is closed with its session, and each statement reads the daemon's commits so far.
 
     Raises:
         DatabaseMissingError: the folder has none.
@@ -47,7 +47,7 @@ def read_only_engine(state_dir: Path | str) -> Engine:
     @event.listens_for(engine, "handle_error")
     def refuse(context: ExceptionContext) -> None:
         error = context.original_exception
-        # What Python's own half of sqlite3 raises has no code.
+        # Errors from Python's own half of sqlite3 have no code.
         if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_READONLY:
             raise DatabaseReadOnlyError(
                 f"{path}: nothing can be written here: it follows from the log, which the daemon alone writes. To "
@@ -63,9 +63,10 @@ _TYPES = {"str": Text, "int": Integer, "bool": Boolean, "float": REAL}
 
 @dataclass_transform(frozen_default=True)
 class _FromRow(SQLModelMetaclass):
-    """Make a model of the row class that stands before `_Model` in its bases.
+    """Make a model of the row class before `_Model` in its bases.
 
-    Type checkers see a subclass of both. At run time the row class is no base: SQLAlchemy cannot use its slots.
+    Type checkers see a subclass of both. At run time the row class is no base: SQLAlchemy cannot use its
+    slots.
     """
 
     def __new__(cls, name: str, bases: tuple[type[Any], ...], body: dict[str, Any], **options: Any) -> Any:
@@ -94,7 +95,7 @@ class _FromRow(SQLModelMetaclass):
 
 
 class _Model(SQLModel, metaclass=_FromRow, registry=registry()):
-    """What all models share: tables that are not among those of a script's own SQLModel classes."""
+    """The common part of all models: tables apart from those of a script's own SQLModel classes."""
 
 
 class Attempt(rows.AttemptRow, _Model): ...

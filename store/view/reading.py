@@ -1,4 +1,4 @@
-"""Reading rows: what SQLite answers, as objects of the row classes. Standard library only: see `store.view.queries`."""
+"""Reading rows: SQLite's answers as objects of the row classes. Standard library only: see `store.view.queries`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def _decode(value: str | None) -> Any:
 
 
 def columns(cls: type[Any]) -> tuple[str, ...]:
-    """Return the columns that a row class is made of, in the order of its fields."""
+    """Return the columns of a row class, in the order of its fields."""
     return _read_as(cls)[0]  # type: ignore[arg-type] # a class is hashable
 
 
 def make_all(cls: type[Row], rows: Iterable[sqlite3.Row]) -> list[Row]:
-    """Make row objects out of rows that hold `columns(cls)`, in that order."""
+    """Make row objects from rows of `columns(cls)`, in this order."""
     _, conversions = _read_as(cls)  # type: ignore[arg-type] # a class is hashable
     if not any(conversions):
         return [cls(*row) for row in rows]
@@ -33,7 +33,7 @@ def make_all(cls: type[Row], rows: Iterable[sqlite3.Row]) -> list[Row]:
 
 @cache
 def _read_as(cls: type[Any]) -> tuple[tuple[str, ...], tuple[Callable[[Any], Any] | None, ...]]:
-    """Return a class's columns, and what makes its fields of them: found out once, for plans ask hundreds of times."""
+    """Return a class's columns, and the conversions to its fields: computed once, as plans ask hundreds of times."""
     of = columns_of(cls)
     return (
         tuple(column.name for column in of),
@@ -42,8 +42,8 @@ def _read_as(cls: type[Any]) -> tuple[tuple[str, ...], tuple[Callable[[Any], Any
 
 
 def select(cls: type[Any], table: str) -> str:
-    """Return the statement's beginning: the columns that make a row object, out of a table."""
-    # Quoted, for `index` and `column` are words of SQL; with the table, for two questions join others to it.
+    """Return the statement's beginning: the columns of a row object, out of a table."""
+    # Quoted, as `index` and `column` are words of SQL; with the table, as two queries join others to it.
     names = [f'{table}."{name}"' for name in columns(cls)]
     return f"SELECT {', '.join(names)} FROM {table}"
 
@@ -63,7 +63,7 @@ def read(
     """Return a table's rows.
 
     Args:
-        equal: what columns have to be; None means any.
+        equal: the wanted values of columns; None means any.
         conditions, parameters: further ones, and the values of their question marks.
     """
     options = {name: value for name, value in (equal or {}).items() if value is not None}
@@ -75,14 +75,14 @@ def read(
 
 
 def by_prefix(db: sqlite3.Connection, cls: type[Row], table: str, key: str, prefix: str) -> list[Row]:
-    """Return the rows whose key starts so."""
+    """Return the rows with this beginning of their key."""
     # A range, and not LIKE: the prefix may hold any character, and the key's index serves it.
     conditions = [f"{key} >= ?", f"substr({key}, 1, ?) = ?"]
     return read(db, cls, table, conditions=conditions, parameters=[prefix, len(prefix), prefix], order=key)
 
 
 def named_so(name: str) -> str:
-    """Return the condition on a column `name`: one with `*`, `?` or `[` in it is a pattern, any other the full name."""
+    """Return the condition on a column `name`: with `*`, `?` or `[` a pattern, else the full name."""
     return "name GLOB ?" if any(sign in name for sign in "*?[") else "name = ?"
 
 

@@ -1,4 +1,4 @@
-"""Questions of reports, metrics and notifications. Read-only, with the standard library alone."""
+"""Queries of reports, metrics and notifications. Read-only, with the standard library alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from store.view.rows import (
 
 
 def notifiers(db: sqlite3.Connection) -> list[NotifierRow]:
-    """Return the channels that ever were switched on, by name."""
+    """Return all channels ever switched on, by name."""
     return read(db, NotifierRow, "notifiers", order="channel")
 
 
@@ -35,7 +35,7 @@ def recorded_theorems(db: sqlite3.Connection) -> int:
 
 
 class Turn(NamedTuple):
-    """A step at which a sorry came or went (one of `rows.TURNS`); the rest is the step's."""
+    """A step that opened or closed a sorry (one of `rows.TURNS`)."""
 
     repository: str
     branch: str
@@ -46,11 +46,11 @@ class Turn(NamedTuple):
     pull_request: int | None
     filled_by: str | None
     first_read: bool
-    """The sorry was there when its branch was first read, and is not new."""
+    """The sorry is from its branch's first scan, and not new."""
 
     @property
     def what(self) -> str:
-        """Return "opened", "removed", or who filled it: "by_people", "by_us"."""
+        """Return "opened", "removed", or the filler: "by_people", "by_us"."""
         if self.step != "filled":
             return "opened" if self.step in ("opened", "reopened") else "removed"
         return "by_us" if self.filled_by == "us" else "by_people"
@@ -67,7 +67,7 @@ class ProofVerdict(NamedTuple):
 class Searches(NamedTuple):
     """The work of one prover with one model: attempts by outcome, seconds, tokens, and cost.
 
-    `priced` of the attempts have a price; `usd` is None where none has.
+    `priced` of the attempts have a price; `usd` is None if none has.
     """
 
     prover: str
@@ -83,7 +83,7 @@ class Searches(NamedTuple):
 
 
 _TURNS = (
-    # The conditions are asked of branches, and not of every step.
+    # The conditions are tested on branches, not on every step.
     "WITH lines AS MATERIALIZED (SELECT DISTINCT repository, branch FROM sorries), "
     "shown AS MATERIALIZED (SELECT * FROM lines WHERE {}) "
     "SELECT repository, branch, sorry, step, at, author, pull_request, filled_by, step = 'opened' AND EXISTS (SELECT 1 "
@@ -95,9 +95,9 @@ _TURNS = (
 
 
 def turns(db: sqlite3.Connection) -> list[Turn]:
-    """Return the comings and goings of the sorries of branches that are counted, in the order of their times.
+    """Return the openings and closings of the sorries of counted branches, by time.
 
-    A commit is never earlier than the one before it on its branch, whatever its date says.
+    A commit is never earlier than the one before it on its branch, whatever its date.
     """
     newest: dict[tuple[str, str], str] = {}
     result = []
@@ -117,8 +117,10 @@ class PastNumber(NamedTuple):
 
 
 def past(db: sqlite3.Connection) -> list[PastNumber]:
-    """Return the numbers of sorries before the first sight of each repository, of its branch that is counted, in the
-    order of their times; none of a time of which those of a repository are not known."""
+    """Return the numbers of sorries before the first sight of each repository, of its counted branch, by time.
+
+    Without times at which a repository's number is unknown.
+    """
     rows = [
         (PastNumber(repository, at, sorries), begins)
         for repository, at, sorries, begins in db.execute(
@@ -136,10 +138,9 @@ def past(db: sqlite3.Connection) -> list[PastNumber]:
 
 
 def turns_since(db: sqlite3.Connection, since: str, *, every_branch: bool = False) -> list[Turn]:
-    """Return the comings and goings of sorries that were seen since a moment, the newest first.
+    """Return the openings and closings of sorries recorded since a moment, the newest first.
 
-    Each is one of a branch whose sorries are counted; with `every_branch` also of another watched branch, where no
-    counted one has it.
+    Each is of a counted branch; with `every_branch` also of another watched branch, if no counted one has it.
     """
     condition = (on_watched_branch if every_branch else on_counted_branch)("lines")
     result = [*map(Turn._make, db.execute(_TURNS.format(condition, "DESC"), (since,)))]
@@ -190,13 +191,13 @@ def proof_verdicts(db: sqlite3.Connection) -> list[ProofVerdict]:
 
 
 def newest_proofs(db: sqlite3.Connection, limit: int, *, verified: bool) -> list[ProofRow]:
-    """Return the proofs found last, the newest first: those that Lean verified, or all others."""
+    """Return the proofs found last, the newest first: Lean's verified ones, or all others."""
     conditions = [f"state {'=' if verified else '<>'} 'verified'"]
     return read(db, ProofRow, "proofs", conditions=conditions, order="found_at DESC, proof", limit=limit)
 
 
 def searches(db: sqlite3.Connection) -> list[Searches]:
-    """Add up what was tried on sorries, by prover and model, the lowest rung first."""
+    """Add up the attempts on sorries, by prover and model, the lowest rung first."""
     rows = db.execute(
         "SELECT prover, rung, model, count(*), sum(outcome = 'found'), sum(outcome = 'disproved'), "
         "sum(seconds), sum(prompt_tokens + completion_tokens), count(usd), sum(usd) FROM attempts "
@@ -206,7 +207,7 @@ def searches(db: sqlite3.Connection) -> list[Searches]:
 
 
 GOING = ("running", "failed", "interrupted", "cancelled")
-"""The states of jobs that a user may have to look at; those that ended well are only counted as they end."""
+"""The states of jobs for a user to look at; successful ones are only counted at their end."""
 
 
 class JobState(NamedTuple):
@@ -228,7 +229,7 @@ class JobEnds(NamedTuple):
 
 
 class ProofVerdicts(NamedTuple):
-    """The number of times that a verdict was given."""
+    """The number of verdicts of one kind."""
 
     verdict: str
     n: int
@@ -249,7 +250,7 @@ class ViewNumbers:
     position: int
     stopped: bool
     repositories: tuple[PolledRepository, ...]
-    """Those that are watched and enabled."""
+    """The watched and enabled ones."""
     sorries: dict[str, SorryCounts]
     theorems: tuple[tuple[str, int], ...]
     jobs: tuple[JobState, ...]
@@ -262,7 +263,7 @@ class ViewNumbers:
 
 
 def numbers(db: sqlite3.Connection) -> ViewNumbers:
-    """Read all of it."""
+    """Read all numbers."""
     checkpoint = queries.checkpoint(db)
     return ViewNumbers(
         position=0 if checkpoint is None else checkpoint.seq,

@@ -1,7 +1,7 @@
-"""How a row class declares a table: its columns are the class's fields, its key and indexes stand above the class.
+"""The declaration of a table by its row class: fields are columns, key and indexes stand above the class.
 
-The statements that make the view (`store.view.tables`) and the models for notebooks (`store.view.models`) follow from
-the declarations. Standard library only: see `store.view.queries`.
+The view's statements (`store.view.tables`) and the models for notebooks (`store.view.models`) follow from the
+declarations. Standard library only: see `store.view.queries`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Row = TypeVar("Row")
 
 _KINDS = {"str": "TEXT", "int": "INTEGER", "bool": "INTEGER", "float": "REAL"}
 _WORDS = frozenset({"by", "column", "commit", "index", "key", "of"})
-"""Names of columns that are words of SQL. One that lacks here fails as soon as its table is made."""
+"""Names of columns that are words of SQL. A missing one fails at the creation of its table."""
 
 
 class Column(NamedTuple):
@@ -39,13 +39,13 @@ class Column(NamedTuple):
 
     @property
     def declaration(self) -> str:
-        """The column as CREATE TABLE has it: a type that STRICT tables accept."""
+        """The column for CREATE TABLE, with a type of STRICT tables."""
         kind = "TEXT" if self.is_json else _KINDS[self.type]
         return f"{_quoted(self.name)} {kind}{'' if self.optional else ' NOT NULL'}"
 
 
 class Index(NamedTuple):
-    """An index: its columns, and of which rows it is; "" of all."""
+    """An index: its columns, and the condition on its rows; "" for all."""
 
     name: str
     columns: tuple[str, ...]
@@ -61,9 +61,9 @@ class Table:
     key: tuple[str, ...]
     indexes: tuple[Index, ...]
     unique: str
-    """A column beside the key that has no value twice; "" where there is none."""
+    """A column beside the key without repeated values; "" for none."""
     only_key: bool
-    """It is asked by its whole key and nothing else: the key's index is all of it."""
+    """Queries use its whole key and nothing else: the key's index is all of it."""
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ class Table:
 
     @property
     def statements(self) -> tuple[str, ...]:
-        """The statements that make it and its indexes."""
+        """The statements for it and its indexes."""
         lines = [column.declaration for column in columns_of(self.row)]
         lines.append(f"PRIMARY KEY ({_list(self.key)})")
         if self.unique:
@@ -98,9 +98,10 @@ def table(
     unique: str = "",
     only_key: bool = False,
 ) -> Callable[[type[Row]], type[Row]]:
-    """Make a class a frozen dataclass with slots, and declare the table whose rows it is; see `Table`."""
+    """Make a class a frozen dataclass with slots, and declare the table of its rows; see `Table`."""
 
-    # Type checkers take it for a dataclass without slots, for the models have its fields as attributes of the class.
+    # Type checkers take it for a dataclass without slots, as the models have its fields as attributes of the
+    # class.
     def declare(cls: type[Row]) -> type[Row]:
         row = dataclass(frozen=True, slots=True)(cls)
         _DECLARED[row] = Table(name, row, key, indexes, unique, only_key)
@@ -110,17 +111,17 @@ def table(
 
 
 def table_of(row: type[Any]) -> Table:
-    """Return the table that a row class declares."""
+    """Return the table declared by a row class."""
     return _DECLARED[row]
 
 
 def declared() -> tuple[Table, ...]:
-    """Return the tables that the modules loaded so far declare, by name; `store.view.tables.table_list` has all."""
+    """Return the tables declared by the modules loaded so far, by name; `store.view.tables.table_list` has all."""
     return tuple(sorted(_DECLARED.values(), key=lambda one: one.name))
 
 
 def columns_of(row: type[Any]) -> tuple[Column, ...]:
-    """Return the columns that a row class is made of, in the order of its fields."""
+    """Return the columns of a row class, in the order of its fields."""
     return tuple(
         Column(field.name, str(field.type).removesuffix(" | None"), str(field.type).endswith(" | None"))
         for field in fields(row)

@@ -1,8 +1,8 @@
-"""The questions about traces: files, tactics of theorems, imports, proofs to learn from.
+"""Queries of traces: files, tactics of theorems, imports, proofs to learn from.
 
-Read-only and light, like `store.view.queries`, whose `connect` makes the connection. Only closed traces that
-no one withdrew answer: what an import left half done is in the tables and in no answer. Where rows can be many the
-answer is an iterator, which holds some hundred rows; do not close the connection under it.
+Read-only and light, like `store.view.queries`, whose `connect` makes the connection. Only closed traces, not
+withdrawn, are in the answers: a half-done import is in the tables and in no answer. Long answers are
+iterators, with some hundred rows in memory; do not close the connection under them.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def trace_of_branch(db: sqlite3.Connection, repository: str, branch: str) -> Tra
 
 
 def gaps_of_trace(db: sqlite3.Connection, trace: str) -> list[GapRow]:
-    """Return what a trace lacks, each thing with its reason, by path."""
+    """Return the gaps of a trace, each with its reason, by path."""
     rows = db.execute(
         "SELECT traced_files.path, json_extract(gap.value, '$[0]'), json_extract(gap.value, '$[1]'), "
         f"json_extract(gap.value, '$[2]') FROM {_FILES_OF_TRACE} "
@@ -113,20 +113,20 @@ def files_of_trace(db: sqlite3.Connection, trace: str) -> Iterator[FileOfTrace]:
 
 
 def imports_of(db: sqlite3.Connection, content: int) -> list[str]:
-    """Return the paths that a file imports itself, in the order of its source."""
+    """Return a file's direct imports, in the order of its source."""
     rows = db.execute("SELECT path FROM imports WHERE content = ? ORDER BY position", (content,))
     return [row[0] for row in rows]
 
 
 def tactics_of_theorem(db: sqlite3.Connection, content: int, index: int) -> list[TracedTactic]:
-    """Return a proof's steps in order, each with the premises that it names; empty for a proof by a term.
+    """Return a proof's steps in order, each with its named premises; empty for a proof by a term.
 
     An import's unknown keys (`extra`) are in the log's payload alone and not here.
     """
     from store.domain.records import (
         PremiseUse,
         TracedTactic,
-    )  # of no use to who only asks how complete a trace is
+    )  # useless for the completeness of a trace
 
     used = {
         number: tuple(PremiseUse(name, path, (a, b), (c, d)) for _, name, path, a, b, c, d in rows)
@@ -158,9 +158,9 @@ def training_proofs(
 ) -> Iterator[TrainingProof]:
     """Yield the tactic proofs of the theorems on one side of a split.
 
-    Of the given traces (ids), or of the newest trace of each repository. Left out are theorems that the split
-    withholds (see `store.domain.splits`) and proofs that hold a sorry. A version of a file that several traces share is
-    read once.
+    Of the given traces (ids), or of the newest trace of each repository. Without the split's withheld
+    theorems (see `store.domain.splits`) and proofs with a sorry. A version of a file shared by several traces
+    is read once.
     """
     chosen = traces if traces is not None else [row.trace for row in newest_traces(db)]
     wanted = "AND traces.trace IN (SELECT value FROM json_each(:traces))"
@@ -175,7 +175,7 @@ def training_proofs(
 
 
 def _stands(table: str, also: str = "") -> str:
-    """Return an SQL condition: a trace that counts has this row's version of its file."""
+    """Return an SQL condition: a valid trace has this row's version of its file."""
     return (
         f"EXISTS (SELECT 1 FROM traced_files AS f CROSS JOIN traces ON {files_of(files='f')} "
         f"WHERE f.content = {table}.content AND traces.state = 'current' {also})"
@@ -183,12 +183,12 @@ def _stands(table: str, also: str = "") -> str:
 
 
 def _path(table: str) -> str:
-    # A payload holds its file's path: all that have the content have it at the same one.
+    # A payload holds its file's path: all its files have the same one.
     return f"(SELECT path FROM traced_files AS f WHERE f.content = {table}.content LIMIT 1)"
 
 
 def _names(cls: type[Any], table: str, *, path: str | None = None) -> str:
-    # Quoted, for `index` and `column` are words of SQL.
+    # Quoted, as `index` and `column` are words of SQL.
     return ", ".join(
         path if path is not None and name == "path" else f'{table}."{name}"' for name in columns(cls)
     )
@@ -208,13 +208,13 @@ def branch_line(branch: str, project: str = "") -> str:
 
 
 def place_of_line(line: str) -> tuple[str, str]:
-    """Return the branch and the folder of the Lake project that a line of our own traces is of."""
+    """Return the branch and the Lake project's folder of a line of our own traces."""
     branch, _, project = line.removeprefix(branch_line("")).partition(":")
     return branch, project
 
 
 def newest_measures(db: sqlite3.Connection) -> list[MeasureRow]:
-    """Return how complete the newest trace of each line is, by repository and line."""
+    """Return the completeness of the newest trace of each line, by repository and line."""
     return make_all(
         MeasureRow,
         db.execute(
@@ -225,7 +225,7 @@ def newest_measures(db: sqlite3.Connection) -> list[MeasureRow]:
 
 
 def line_files(db: sqlite3.Connection, repository: str, line: str) -> list[LineFile]:
-    """Return the files that a line has now, by path: also those of a commit whose trace was not closed yet."""
+    """Return the present files of a line, by path: also those of a commit with an unclosed trace."""
     names = {
         "path": "f.path",
         "key": "f.key",
@@ -245,9 +245,9 @@ def line_files(db: sqlite3.Connection, repository: str, line: str) -> list[LineF
 
 
 def line_position(db: sqlite3.Connection, repository: str, line: str) -> int:
-    """Return the log position of the last event that changed a line or closed a commit on it; 0 for none."""
-    # Not `traces`: a commit that two branches have is one trace, and stands on the line that closed it last. Of the
-    # files' versions those that ended need no look at where they began.
+    """Return the position of the last event that changed a line or closed a commit on it; 0 for none."""
+    # Not `traces`: a commit on two branches is one trace, on the line of its last closing. For ended versions
+    # of files, the beginning does not matter.
     return int(
         db.execute(
             "SELECT max(coalesce((SELECT max(from_seq) FROM traced_files WHERE repository = :repository "
@@ -268,7 +268,7 @@ def sorry_goals(
     branch: str | None = None,
     sorry: str | None = None,
 ) -> list[SorryGoalRow]:
-    """Return what Lean last said of sorries, by repository, branch and sorry; of those where it said something."""
+    """Return Lean's last goals of sorries, by repository, branch and sorry, without unknown ones."""
     return make_all(
         SorryGoalRow,
         db.execute(

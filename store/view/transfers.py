@@ -1,8 +1,8 @@
-"""Theorems that state the same: what an open sorry asks and another theorem proves, and what a package has too.
+"""Theorems with the same statement: of an open sorry and a proved theorem, and of our theorem and a package's.
 
-"The same" is Lean's type, by the digest of the newest traces (`TheoremTypeRow`): the same constants by name, whatever
-bound variables, their brackets and universes are called. It need not be provable in the same way, and a constant of
-that name may be another one elsewhere: what is found is a candidate and no verdict.
+"The same" is Lean's type, by the digest of the newest traces (`TheoremTypeRow`): the same constants by name,
+whatever the names of bound variables, their brackets and universes. It need not be provable in the same way,
+and a constant of the same name may be another one elsewhere: a match is a candidate and no verdict.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from store.view.reading import make_all
 from store.view.rows import IN_SOURCE
 
 MOST = 3
-"""The maximum of theorems for a sorry: what is farther than these makes it due no more."""
+"""The maximum of theorems for a sorry: matches beyond the nearest three do not make it due again."""
 
 
 def _of_branch(line: str, branch: str) -> str:
@@ -30,7 +30,7 @@ def _of_branch(line: str, branch: str) -> str:
 
 
 def _is_traced(files: str) -> str:
-    """Return an SQL condition: a file stands on its line, and in a closed trace that no one withdrew."""
+    """Return an SQL condition: a file is present on its line, and in a closed trace, not withdrawn."""
     return (
         f"{files}.until_seq IS NULL AND EXISTS (SELECT 1 FROM traces WHERE traces.repository = {files}.repository "
         f"AND traces.line = {files}.line AND traces.state = 'current' AND traces.seq >= {files}.from_seq)"
@@ -51,7 +51,7 @@ FROM theorem_types AS o
 CROSS JOIN traced_files AS g ON g.content = o.content AND {_is_traced("g")}
 WHERE o.digest = ? AND o.proved = 1
 """
-# A proof of the whole takes the place of a sorry where there is no other.
+# A proof of the whole takes the place of a declaration's only sorry.
 _ALONE = f"""
 AND (SELECT count(*) FROM sorries AS n WHERE n.repository = s.repository AND n.branch = s.branch AND n.path = s.path
      AND n.declaration = s.declaration AND n.{IN_SOURCE}) = 1
@@ -60,11 +60,11 @@ AND (SELECT count(*) FROM sorries AS n WHERE n.repository = s.repository AND n.b
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """A theorem that states what the declaration of a sorry does, and is proved.
+    """A proved theorem with the statement of a sorry's declaration.
 
-    `imported`: the sorry's file is known to import it, or declares it. `package`: it is a package's or Lean's, as a
-    file of `repository` sees it. `statement` is as its source has it, `goal` Lean's text of it; both and `proof` are ""
-    where they are not known.
+    `imported`: the sorry's file imports or declares it, as far as is known. `package`: it is a package's or
+    Lean's, as seen from a file of `repository`. `statement` is as its source has it, `goal` Lean's text of
+    it; both and `proof` are "" if unknown.
     """
 
     sorry: str
@@ -80,7 +80,7 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class UpstreamRow:
-    """A theorem of a repository that a package, or Lean, has too: by which name and in which file."""
+    """A theorem of a repository that exists in a package or in Lean: its name and file there."""
 
     repository: str
     branch: str
@@ -98,9 +98,9 @@ def transfers(
     branch: str | None = None,
     sorries: Collection[str] | None = None,
 ) -> dict[str, list[Transfer]]:
-    """Return, by sorry, what is proved elsewhere of what open ones ask: the nearest `MOST`, the nearest first.
+    """Return, by sorry, the nearest `MOST` proved theorems with the statement of an open one, the nearest first.
 
-    Of a declaration with several sorries nothing is returned: none of them asks for the whole.
+    A declaration with several sorries has none: none of them is the whole.
     """
     options: dict[str, str | None] = {"repository": repository, "branch": branch}
     conditions = [f"s.{name} = :{name}" for name, value in options.items() if value is not None]
@@ -149,7 +149,7 @@ class _Proved(NamedTuple):
 
 
 class _Proving:
-    """The proved theorems with a type. One type may be that of many thousands, so each is read once for all sorries."""
+    """The proved theorems with a type. Many thousands may share one type: each is read once for all sorries."""
 
     def __init__(self, db: sqlite3.Connection, digest: str) -> None:
         rows = db.execute(
@@ -193,7 +193,7 @@ class _Proving:
 
 
 def _texts(db: sqlite3.Connection, place: _Place) -> tuple[str, str, str]:
-    """Return the statement of a theorem as its source has it, Lean's text of it, and its proof."""
+    """Return the statement of a theorem in its source, Lean's text of it, and its proof."""
     row = db.execute(
         "SELECT coalesce(t.statement, ''), coalesce(p.state_before, ''), o.proof FROM theorem_types AS o "
         'LEFT JOIN traced_theorems AS t ON t.content = o.content AND t."index" = o.theorem AND o.position = 0 '
@@ -220,7 +220,7 @@ def asking(db: sqlite3.Connection) -> set[str]:
 def upstream(
     db: sqlite3.Connection, *, repository: str | None = None, names: Collection[str] | None = None
 ) -> list[UpstreamRow]:
-    """Return the theorems, proved ones, that a package or Lean has too, by repository, branch, file and line."""
+    """Return the proved theorems that exist in a package or in Lean, by repository, branch, file and line."""
     rows = db.execute(
         "SELECT d.repository, d.branch, d.path, d.line, d.name, o.full_name, o.path FROM theorem_types AS o "
         "CROSS JOIN theorem_types AS m ON m.content = o.content AND m.theorem = o.theorem AND m.position = 0 "

@@ -1,8 +1,8 @@
 """The view of the log: open database.db for writing, catch up with the log in batches.
 
-Each batch and its checkpoint are one transaction: a kill at any moment leaves the rows and the checkpoint of the last
-whole batch (crash point C4). An event that cannot be read or applied stops the projection: the events before it are
-committed, and the reason is kept in the checkpoint's row for every reader.
+Each batch and its checkpoint are one transaction: a kill at any moment leaves the rows and the checkpoint of
+the last whole batch (crash point C4). An unreadable or inapplicable event stops the projection: the events
+before it are committed, and the reason is kept in the checkpoint's row for every reader.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from store.view import tables
 from store.view.projections import apply
 
 STATEMENTS = 512
-"""How many prepared statements a view's writing connection keeps: more than all projections have."""
+"""The number of prepared statements kept by a view's writing connection: more than all projections have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,10 @@ def read_checkpoint(connection: sqlite3.Connection) -> Checkpoint:
 
 
 def check_log(connection: sqlite3.Connection, log: LogReader) -> None:
-    """Refuse a view that was made from another log, or from one that has lost its end.
+    """Refuse a view made from another log, or from one with a lost end.
 
     Raises:
-        ViewError: the log does not hold the event that the view has come to.
+        ViewError: the log does not hold the view's last event.
     """
     checkpoint = read_checkpoint(connection)
     if checkpoint.seq == 0:
@@ -78,10 +78,10 @@ def check_log(connection: sqlite3.Connection, log: LogReader) -> None:
 
 
 def refuse_lost_end(log_path: Path, view_path: Path) -> None:
-    """Refuse a log that ends before its view does: the view is the last witness of what was there. Changes nothing.
+    """Refuse a log that ends before its view does: the view is the last witness. Changes nothing.
 
     Raises:
-        LogDamagedError: the log has lost its end, or all that it held.
+        LogDamagedError: the log has lost its end, or everything.
     """
     stands = reached(view_path)
     if stands == 0:
@@ -101,7 +101,7 @@ def refuse_lost_end(log_path: Path, view_path: Path) -> None:
 
 
 def reached(view_path: Path) -> int:
-    """Return the event at which a view stands; 0 where there is none that can be read."""
+    """Return the last event of a view; 0 without a readable one."""
     try:
         with closing(connect_readonly(view_path)) as connection:
             row = connection.execute("SELECT max(seq) FROM view_position").fetchone()
@@ -197,7 +197,7 @@ class View:
 
     @classmethod
     def open(cls, path: Path, log: LogReader) -> View:
-        """Open the view for writing; make its tables where there is no file. Reads no events yet.
+        """Open the view for writing; make its tables if the file is missing. Reads no events yet.
 
         Raises:
             ViewError: the file is not this version's view of this log; `store.view.rebuild` mends that.
@@ -219,25 +219,25 @@ class View:
         return cls(connection, path, log, lock)
 
     def catch_up(self) -> int:
-        """Apply what the log has after the checkpoint; return the position reached.
+        """Apply the log's events after the checkpoint; return the new position.
 
         Raises:
             UnknownEventError, MalformedEventError, BlobMissingError, BlobCorruptError: the event of that
-                number cannot be projected. Everything before it is, and `checkpoint` says so.
+                number cannot be projected. Everything before it is, and `checkpoint` has the reason.
             DatabaseFullError and other LogErrors: the disk refused; the view stays at its event.
         """
         with self._lock, translated(self.path):
             return catch_up(self._open_connection(), self._log)
 
     def checkpoint(self) -> Checkpoint:
-        """Return how far the view has come and what stopped it."""
+        """Return the view's position, and the reason if it stopped."""
         with self._lock, translated(self.path):
             return read_checkpoint(self._open_connection())
 
     def set_poll_state(
         self, repository: str, *, checked_at: str, next_due_at: str, outcome: str, etag: str | None = None
     ) -> None:
-        """Note when a repository was polled and is due again: the one table that no event is behind."""
+        """Record the last and the next poll of a repository, in the one table without events."""
         with self._lock, translated(self.path):
             self._open_connection().execute(
                 "INSERT INTO poll_states (repository, checked_at, next_due_at, outcome, etag) "
@@ -247,7 +247,7 @@ class View:
             )
 
     def close(self) -> None:
-        """Checkpoint and close. Safe to repeat; the reader that was given stays open."""
+        """Checkpoint and close. Safe to repeat; the caller's reader stays open."""
         with self._lock:
             if not self._closed:
                 self._closed = True
@@ -257,7 +257,7 @@ class View:
                             # Closing checkpoints too, but not while a reader is connected.
                             self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
                         finally:
-                            # A full disk refuses the checkpoint; the -wal then keeps what the file lacks.
+                            # A full disk refuses the checkpoint; the -wal then keeps the rest.
                             self._connection.close()
                 finally:
                     self._writer.release()
@@ -305,7 +305,7 @@ def check_schema(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse a view of another version.
 
     Raises:
-        ViewError: its tables, or what is written to them, are not this version's.
+        ViewError: its tables, or their projections, are not this version's.
     """
     result = connection.execute("PRAGMA user_version").fetchone()[0]
     if result != tables.fingerprint():

@@ -1,7 +1,7 @@
-"""From events to rows: one function for each event type, grouped by what they are about.
+"""From events to rows: one function for each event type, grouped by subject.
 
-An event's function is called as its type. Projections are pure but for the rows that they write: no clock, no file, no
-network, so that a rebuild gives the same tables. `apply` is the only way in.
+An event's function has the name of its type. Projections are pure but for writing rows: no clock, no file, no
+network. A rebuild thus gives the same tables. `apply` is the only way in.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def _commit_traced(db: sqlite3.Connection, event: StoredEvent, body: CommitTrace
 
 
 def _of_the_log_alone(_db: sqlite3.Connection, _event: StoredEvent, _body: EventBody) -> None:
-    """What the log says of itself has no rows."""
+    """The log's events about itself have no rows."""
 
 
 PAYLOAD_HANDLERS: Mapping[str, PayloadHandler] = {
@@ -72,7 +72,7 @@ PAYLOAD_HANDLERS: Mapping[str, PayloadHandler] = {
     "theorems_followed": _theorems_followed,
     "file_traced": traces.file_traced,
 }
-"""Of the events that need more of the log: their payload in its blob table, or the parts that they close."""
+"""Of events that need more of the log: their payload in its blob table, or the parts they close."""
 
 HANDLERS: Mapping[str, Handler] = {
     **{
@@ -85,21 +85,21 @@ HANDLERS: Mapping[str, Handler] = {
     "event_lost": _of_the_log_alone,
     "log_recovered": _of_the_log_alone,
 }
-"""Of the events that say all themselves: the functions of these modules that are called as an event type."""
+"""Of the other events: the functions of these modules with the name of an event type."""
 
 _UNFIT = (
     sqlite3.IntegrityError,
-    sqlite3.ProgrammingError,  # a payload has a list or an object where a column takes text or a number
+    sqlite3.ProgrammingError,  # a payload has a list or an object in place of text or a number
     OverflowError,
     ValueError,
     KeyError,
     TypeError,
-    AttributeError,  # a payload has null or a list where text belongs
+    AttributeError,  # a payload has null or a list in place of text
 )
 
 
 def apply(connection: sqlite3.Connection, event: StoredEvent, body: EventBody, log: LogReader) -> None:
-    """Write the rows that follow from one event, inside the caller's transaction.
+    """Write the rows of one event, inside the caller's transaction.
 
     Raises:
         MalformedEventError: its payload, or a value in it, does not fit the tables.

@@ -1,4 +1,4 @@
-"""Projections of bumps: what was asked, what broke, what was mended."""
+"""Projections of bumps: the requests, the breaks and the mended proofs."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _NOTHING = {
 
 
 def bump_asked(db: sqlite3.Connection, event: StoredEvent, body: BumpAsked) -> None:
-    """Open a trial that a user asked for."""
+    """Open a trial for a user."""
     about = {"toolchain": body.toolchain, "package": body.package, "rev": body.rev, "by": body.by}
     once = {"seq": event.seq, "since": event.recorded_at, **about, **_NOTHING}
     upsert(db, "bumps", key={"repository": body.repository, "bump": body.bump}, values={}, once=once)
 
 
 def bump_built(db: sqlite3.Connection, event: StoredEvent, body: BumpBuilt) -> None:
-    """Note what broke; the texts that an earlier attempt tried are tried once more."""
+    """Record the breaks; the texts of an earlier attempt are tried once more."""
     broken = as_json([one.model_dump() for one in body.broken])
     values = {
         "branch": body.branch,
@@ -56,7 +56,7 @@ def bump_built(db: sqlite3.Connection, event: StoredEvent, body: BumpBuilt) -> N
 
 
 def bump_tried(db: sqlite3.Connection, _event: StoredEvent, body: BumpTried) -> None:
-    """Count a text that was tried, and those before it that are not recorded."""
+    """Count a text, and the unrecorded ones before it."""
     db.execute(
         "UPDATE bumps SET tried = ? WHERE repository = ? AND bump = ?",
         (body.number, body.repository, body.bump),
@@ -64,7 +64,7 @@ def bump_tried(db: sqlite3.Connection, _event: StoredEvent, body: BumpTried) -> 
 
 
 def bump_finished(db: sqlite3.Connection, event: StoredEvent, body: BumpFinished) -> None:
-    """Note what became of a trial."""
+    """Record the result of a trial."""
     db.execute(
         "UPDATE bumps SET mended_json = ?, left_json = ?, modules_failed_json = ?, tried = ?, unrecorded = ?,"
         " series_sha256 = ?, finished_at = ? WHERE repository = ? AND bump = ?",

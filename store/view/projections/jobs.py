@@ -19,13 +19,11 @@ from store.view.projections.rows import as_json, upsert
 from store.view.projections.service import attempt_began, attempt_ended
 
 JOB_BOUNDS_S = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0, 86400.0)
-"""The upper ends of the intervals in which the durations of jobs are counted; the last interval has none.
-
-Other ones need another `store.view.tables.PROJECTION_VERSION`.
-"""
+"""The upper ends of the intervals for the durations of jobs; the last interval has none. Other ones need
+another `store.view.tables.PROJECTION_VERSION`."""
 
 UNTIMED = -1
-"""The interval of an attempt that no one timed to its end."""
+"""The interval of an untimed attempt."""
 
 
 def job_ended(db: sqlite3.Connection, *, job: str, outcome: str, seconds: float | None) -> None:
@@ -40,7 +38,7 @@ def job_ended(db: sqlite3.Connection, *, job: str, outcome: str, seconds: float 
 
 
 def job_started(db: sqlite3.Connection, event: StoredEvent, body: JobStarted) -> None:
-    """Add a job, or begin its next attempt with nothing left of the last one."""
+    """Add a job, or begin its next attempt without anything of the last one."""
     upsert(
         db,
         "jobs",
@@ -89,7 +87,7 @@ def job_succeeded(db: sqlite3.Connection, event: StoredEvent, body: JobSucceeded
 
 
 def job_failed(db: sqlite3.Connection, event: StoredEvent, body: JobFailed) -> None:
-    """Close an attempt with what went wrong, what to do, and when it is tried again."""
+    """Close an attempt with the reason, the remedy, and the time of the next one."""
     ended = db.execute(
         "UPDATE jobs SET state = 'failed', ended_at = ?, seconds = ?, peak_rss_bytes = ?, reason = ?, message = ?, "
         "remedy = ?, deterministic = ?, retry_at = ? WHERE job = ? AND attempt = ?",
@@ -112,7 +110,7 @@ def job_failed(db: sqlite3.Connection, event: StoredEvent, body: JobFailed) -> N
 
 
 def job_interrupted(db: sqlite3.Connection, event: StoredEvent, body: JobInterrupted) -> None:
-    """Close an attempt that the daemon did not see the end of, or that was preempted."""
+    """Close an attempt preempted or with an unseen end."""
     ended = db.execute(
         "UPDATE jobs SET state = 'interrupted', ended_at = ?, reason = ? WHERE job = ? AND attempt = ?",
         (event.recorded_at, body.reason, body.job, body.attempt),
@@ -123,7 +121,7 @@ def job_interrupted(db: sqlite3.Connection, event: StoredEvent, body: JobInterru
 
 
 def job_cancelled(db: sqlite3.Connection, event: StoredEvent, body: JobCancelled) -> None:
-    """Close an attempt, or put down a job that never began, so that no one tries it again unasked."""
+    """Close an attempt, or record a job before its first, to prevent any automatic attempt."""
     values = {
         "state": "cancelled",
         "attempt": body.attempt,
@@ -146,13 +144,13 @@ def job_cancelled(db: sqlite3.Connection, event: StoredEvent, body: JobCancelled
         "summary_json": "{}",
     }
     upsert(db, "jobs", key={"job": body.job}, values=values, once=about)
-    # An attempt that had ended when the job was taken off the queue is counted as what it ended as.
+    # An attempt already over when the job was taken off the queue is counted with its own outcome.
     if attempt_ended(db, event, job=body.job, attempt=body.attempt, outcome="cancelled"):
         job_ended(db, job=body.job, outcome="cancelled", seconds=body.seconds)
 
 
 def job_released(db: sqlite3.Connection, _event: StoredEvent, body: JobReleased) -> None:
-    """Make a job due for a new decision of the plan; a job that runs or ended well is not touched."""
+    """Make a job due for a new decision of the plan; a running or successful one is not touched."""
     db.execute(
         "UPDATE jobs SET state = 'released', deterministic = 0, retry_at = NULL "
         "WHERE job = ? AND state IN ('failed', 'interrupted', 'cancelled')",

@@ -1,4 +1,4 @@
-"""Trained models: their checkpoints, what was decided on each, which one of each model is in use, how each did."""
+"""Trained models: their checkpoints, the decisions on them, the one in use, and their evaluations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from store.view.projections.rows import as_json, upsert
 
 
 def checkpoint_saved(db: sqlite3.Connection, event: StoredEvent, body: CheckpointSaved) -> None:
-    """Add a checkpoint, or set what is known of it; what was decided on it stays as it is."""
+    """Add a checkpoint, or set its facts; a decision on it stays."""
     upsert(
         db,
         "checkpoints",
@@ -38,7 +38,7 @@ def checkpoint_saved(db: sqlite3.Connection, event: StoredEvent, body: Checkpoin
             "seconds": body.seconds,
             "job": body.job,
             "saved_at": event.recorded_at,
-            # One that is made again is there again.
+            # A checkpoint made again is there again.
             "removed_at": None,
             "removed_reason": "",
         },
@@ -47,7 +47,7 @@ def checkpoint_saved(db: sqlite3.Connection, event: StoredEvent, body: Checkpoin
 
 
 def model_offered(db: sqlite3.Connection, event: StoredEvent, body: ModelOffered) -> None:
-    """Note a model that someone gives; the same weights are the same model."""
+    """Record a user's model; the same weights are the same model."""
     upsert(
         db,
         "offers",
@@ -64,9 +64,9 @@ def model_offered(db: sqlite3.Connection, event: StoredEvent, body: ModelOffered
 
 
 def checkpoint_promoted(db: sqlite3.Connection, event: StoredEvent, body: CheckpointPromoted) -> None:
-    """Put a checkpoint in use and the model's others out of use; one that was never saved changes nothing.
+    """Put a checkpoint in use and the model's others out of use; an unsaved one changes nothing.
 
-    If it was refused before, it counts as refused no more.
+    An earlier refusal counts no more.
     """
     known = (body.checkpoint, body.model)
     if db.execute("SELECT 1 FROM checkpoints WHERE checkpoint = ? AND model = ?", known).fetchone() is None:
@@ -80,7 +80,7 @@ def checkpoint_promoted(db: sqlite3.Connection, event: StoredEvent, body: Checkp
 
 
 def checkpoint_refused(db: sqlite3.Connection, event: StoredEvent, body: CheckpointRefused) -> None:
-    """Note why a checkpoint was not put in use; one that was never saved changes nothing."""
+    """Record why a checkpoint was not put in use; an unsaved one changes nothing."""
     db.execute(
         "UPDATE checkpoints SET refused_at = ?, refused_reason = ? WHERE checkpoint = ? AND model = ?",
         (event.recorded_at, body.reason, body.checkpoint, body.model),
@@ -88,7 +88,7 @@ def checkpoint_refused(db: sqlite3.Connection, event: StoredEvent, body: Checkpo
 
 
 def checkpoint_removed(db: sqlite3.Connection, event: StoredEvent, body: CheckpointRemoved) -> None:
-    """Note that a checkpoint's files are gone; one that was never saved changes nothing."""
+    """Record the removal of a checkpoint's files; an unsaved one changes nothing."""
     db.execute(
         "UPDATE checkpoints SET removed_at = ?, removed_reason = ? WHERE checkpoint = ? AND model = ?",
         (event.recorded_at, body.reason, body.checkpoint, body.model),

@@ -20,18 +20,18 @@ from store.view.projections.rows import as_json, upsert
 from store.view.projections.sorries import proof_falls, proof_stands
 
 REQUIRED = frozenset(("text", "shape", "compile", "axioms", "statement"))
-"""The steps of the gate without which nothing is verified."""
+"""The required steps of the gate for any verified proof."""
 LEAN_S = frozenset(("compile", "axioms"))
 NOT_LEAN = frozenset(("scanner", "nobody"))
 
 _DISAGREEMENT = "kernels do not agree"
-"""What puts a candidate in doubt."""
+"""The doubt on a candidate."""
 
 _JUDGED = "checked_at = ?, checked_job = ?, checks_json = ?"
 
 
 def attempt_finished(db: sqlite3.Connection, event: StoredEvent, body: AttemptFinished) -> None:
-    """Remember what was tried, under the key that must change before it is tried again."""
+    """Record an attempt, under the key that must change before the next."""
     upsert(
         db,
         "attempts",
@@ -105,9 +105,9 @@ def proof_found(db: sqlite3.Connection, event: StoredEvent, body: ProofFound) ->
 
 
 def proof_checked(db: sqlite3.Connection, event: StoredEvent, body: ProofChecked) -> None:
-    """Keep the proof a candidate, with what was judged and what could not be; an earlier verdict stays.
+    """Keep the proof a candidate, with its checks and the missing ones; an earlier verdict stays.
 
-    Unless kernels do not agree any more: then it is a candidate again, whoever accepted it before.
+    Unless kernels disagree now: then it is a candidate again, whoever accepted it before.
     """
     known = _lookup(db, body.proof)
     if known is not None and known.state == "candidate" and known.checked_at is None:
@@ -148,7 +148,7 @@ def why_not_verified(body: ProofVerified) -> str | None:
 def proof_verified(db: sqlite3.Connection, event: StoredEvent, body: ProofVerified) -> None:
     """Mark it and its sorry as verified.
 
-    What was rejected before cannot be, whatever an event says; nor what lacks a check.
+    A rejected proof cannot be, whatever an event says; nor one without a required check.
     """
     if why_not_verified(body) is not None:
         return
@@ -190,9 +190,9 @@ def proof_verified(db: sqlite3.Connection, event: StoredEvent, body: ProofVerifi
 
 
 def proof_rejected(db: sqlite3.Connection, event: StoredEvent, body: ProofRejected) -> None:
-    """Record why it is none, or on which other sorries it rests; its sorry is open again if it counted.
+    """Record the reason, or the other sorries below it; its sorry is open again if it counted.
 
-    Its patch, if it had one, is none to offer any more.
+    Its patch, if any, is no longer on offer.
     """
     reason = f"{body.step}: {body.reason}"
     known = _lookup(db, body.proof)
@@ -214,7 +214,7 @@ def proof_rejected(db: sqlite3.Connection, event: StoredEvent, body: ProofReject
 
 
 def proof_doubted(db: sqlite3.Connection, _event: StoredEvent, body: ProofDoubted) -> None:
-    """Note what puts the verdict of that job in doubt, if it is still the last."""
+    """Record the doubt on a job's verdict, if it is still the last."""
     db.execute(
         "UPDATE proofs SET doubts_json = ? WHERE proof = ? AND state = 'verified' AND checked_job = ?",
         (as_json(body.advisories), body.proof, body.job),
@@ -222,7 +222,7 @@ def proof_doubted(db: sqlite3.Connection, _event: StoredEvent, body: ProofDoubte
 
 
 def closure_judged(db: sqlite3.Connection, event: StoredEvent, body: ClosureJudged) -> None:
-    """Keep what a proof rests on, what kernels accepted, and who saw it first."""
+    """Keep the constants below a proof, the kernels' acceptances, and the first check with each."""
     db.execute(
         "UPDATE proofs SET rests_on_sha256 = ? WHERE proof = ? AND checked_job = ?",
         (body.rests_on.sha256, body.proof, body.job),
@@ -236,7 +236,7 @@ def closure_judged(db: sqlite3.Connection, event: StoredEvent, body: ClosureJudg
 
 
 def pull_request_opened(db: sqlite3.Connection, event: StoredEvent, body: PullRequestOpened) -> None:
-    """Note where a proof was proposed; one that was never found changes nothing."""
+    """Record a proof's pull request; an unknown proof changes nothing."""
     db.execute(
         "UPDATE proofs SET pull_request_url = ?, pull_request_at = ? WHERE proof = ? AND repository = ?",
         (body.url, event.recorded_at, body.proof, body.repository),
@@ -258,7 +258,7 @@ def _judged(event: StoredEvent, body: ProofChecked | ProofVerified | ProofReject
 
 
 def proof_judged(db: sqlite3.Connection, *, verdict: str) -> None:
-    """Count a verdict on a proof that it did not have before."""
+    """Count a proof's new verdict."""
     db.execute(
         "INSERT INTO proof_tallies (verdict, n) VALUES (?, 1) ON CONFLICT (verdict) DO UPDATE SET n = n + 1",
         (verdict,),

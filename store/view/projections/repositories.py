@@ -36,7 +36,7 @@ _NEW_BRANCH = {
 
 
 def repository_watched(db: sqlite3.Connection, event: StoredEvent, body: RepositoryWatched) -> None:
-    """Add a repository or take over its changed settings; what is known of it stays, also after a break."""
+    """Add a repository or take over its changed settings; its facts stay, also after a break."""
     upsert(
         db,
         "repositories",
@@ -65,12 +65,12 @@ def repository_watched(db: sqlite3.Connection, event: StoredEvent, body: Reposit
 
 
 def repository_unwatched(db: sqlite3.Connection, _event: StoredEvent, body: RepositoryUnwatched) -> None:
-    """Mark it; nothing that was learnt goes."""
+    """Mark it; no fact goes."""
     db.execute("UPDATE repositories SET watched = 0 WHERE repository = ?", (body.repository,))
 
 
 def repository_failed(db: sqlite3.Connection, event: StoredEvent, body: RepositoryFailed) -> None:
-    """Set the problem as its state; another problem than before is no new beginning, but an empty one is reachable."""
+    """Set the problem as its state; another problem is no new beginning, but an empty repository is reachable."""
     row = db.execute("SELECT state FROM repositories WHERE repository = ?", (body.repository,)).fetchone()
     if "empty" in (body.problem, row[0] if row else ""):
         db.execute(
@@ -86,7 +86,7 @@ def repository_failed(db: sqlite3.Connection, event: StoredEvent, body: Reposito
 
 
 def repository_failing(db: sqlite3.Connection, _event: StoredEvent, body: RepositoryFailing) -> None:
-    """Remember that it was said how long it fails."""
+    """Record that its failing was reported."""
     db.execute("UPDATE repositories SET failing_told = 1 WHERE repository = ?", (body.repository,))
 
 
@@ -117,7 +117,7 @@ def repository_identified(db: sqlite3.Connection, _event: StoredEvent, body: Rep
 
 
 def repository_replaced(db: sqlite3.Connection, event: StoredEvent, body: RepositoryReplaced) -> None:
-    """Set that as its state, with the number that a person may accept."""
+    """Set it as its state, with the number for a person to accept."""
     db.execute(
         "UPDATE repositories SET state = 'replaced', reason = ?, remedy = ?, replaced_by = ?, "
         "failing_since = coalesce(failing_since, ?) WHERE repository = ?",
@@ -149,10 +149,10 @@ def branch_created(db: sqlite3.Connection, _event: StoredEvent, body: BranchCrea
 
 
 def branch_rewritten(db: sqlite3.Connection, _event: StoredEvent, body: BranchRewritten) -> None:
-    """Drop the commits that are no longer on the branch, so that none of them is scanned any more.
+    """Drop the commits no longer on the branch: none of them is scanned any more.
 
-    The event lists at most the newest thousand. Where the list is full, everything observed after the merge
-    base goes, or everything at all where the base was never observed: first-parent order has no branches.
+    The event lists at most the newest thousand. If the list is full, everything observed after the merge base
+    goes, or everything at all if the base was never observed: first-parent order has no branches.
     """
     where = (body.repository, body.branch)
     db.executemany(
@@ -173,7 +173,7 @@ def branch_rewritten(db: sqlite3.Connection, _event: StoredEvent, body: BranchRe
 
 
 def branch_deleted(db: sqlite3.Connection, _event: StoredEvent, body: BranchDeleted) -> None:
-    """Mark it; its files and sorries stay as they were last seen."""
+    """Mark it; its files and sorries stay as last seen."""
     db.execute(
         "UPDATE branches SET state = 'deleted' WHERE repository = ? AND branch = ?",
         (body.repository, body.branch),
@@ -181,7 +181,7 @@ def branch_deleted(db: sqlite3.Connection, _event: StoredEvent, body: BranchDele
 
 
 def branch_unwatched(db: sqlite3.Connection, _event: StoredEvent, body: BranchUnwatched) -> None:
-    """Mark it; its files and sorries stay as they were last seen."""
+    """Mark it; its files and sorries stay as last seen."""
     db.execute(
         "UPDATE branches SET state = 'unwatched' WHERE repository = ? AND branch = ?",
         (body.repository, body.branch),
@@ -189,7 +189,7 @@ def branch_unwatched(db: sqlite3.Connection, _event: StoredEvent, body: BranchUn
 
 
 def commit_observed(db: sqlite3.Connection, event: StoredEvent, body: CommitObserved) -> None:
-    """Add a commit and move the tip. One that a force-push had dropped and another brought back is due again."""
+    """Add a commit and move the tip. One dropped by a force-push and brought back by another is due again."""
     upsert(
         db,
         "commits",

@@ -1,4 +1,4 @@
-"""Writing rows of the view: upserts whose SQL is made once for each set of columns."""
+"""Writing rows of the view: upserts, with SQL made once for each set of columns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def upsert(
     values: Mapping[str, Any],
     once: Mapping[str, Any],
 ) -> None:
-    """Insert a row, or set `values` in the row that has this key; `once` only counts for a new row."""
+    """Insert a row, or set `values` in the row with this key; `once` only counts for a new row."""
     db.execute(
         _upsert(table, tuple(key), tuple(values), tuple(once)),
         (*key.values(), *values.values(), *once.values()),
@@ -46,7 +46,7 @@ def quoted(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def payload(log: LogReader, sha256: str) -> Any:
-    """Return the JSON value of a payload. Half of what a rebuild reads is payloads: this parser takes half the time.
+    """Return the JSON value of a payload. Payloads are half of a rebuild's reading: this parser takes half the time.
 
     Raises:
         BlobMissingError, BlobCorruptError: it is absent or damaged.
@@ -56,5 +56,5 @@ def payload(log: LogReader, sha256: str) -> Any:
 
 
 def as_json(value: Any) -> str:
-    """Write a `*_json` column; keys are sorted so that a rebuild gives the same text."""
+    """Write a `*_json` column; keys are sorted, for the same text in a rebuild."""
     return _ENCODER.encode(value)

@@ -1,8 +1,7 @@
 """Scanned sources: files, their declarations, counts by kind, and the numbers of the time before.
 
-A branch's rows are those of its newest scanned commit. The scan of one commit is one batch in the log, or it begins
-with `scan_begun`: then its events change no row before the one that closes it, so the rows of half a scan are never
-seen.
+A branch's rows are those of its newest scanned commit. The scan of one commit is one batch in the log, or it
+begins with `scan_begun`: then its events change no row before the closing one: nobody sees half a scan.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def waits(
     event: StoredEvent,
     body: FileScanned | FileRemoved | SorryEvent | TheoremsFollowed,
 ) -> bool:
-    """Return whether an event is part of a scan that is not closed yet."""
+    """Return whether an event is part of an unclosed scan."""
     where = (body.repository, body.branch, event.causation_id or "")
     result = db.execute(f"SELECT 1 FROM unfinished_scans WHERE {_BRANCH} AND attempt = ?", where)
     return result.fetchone() is not None
@@ -69,7 +68,7 @@ def waits(
 def waiting(
     db: sqlite3.Connection, event: StoredEvent, body: CommitScanned, log: LogReader
 ) -> Iterator[StoredEvent]:
-    """Yield the events of the scan that this event closes, where it was recorded in parts; nothing waits any more."""
+    """Yield the events of the scan closed by this event, if it was recorded in parts; nothing waits any more."""
     where = (body.repository, body.branch)
     row = db.execute(f"SELECT attempt, version FROM unfinished_scans WHERE {_BRANCH}", where).fetchone()
     if row is None:
@@ -86,7 +85,7 @@ def waiting(
 
 
 def file_scanned(db: sqlite3.Connection, _event: StoredEvent, body: FileScanned, scan: ScannedFile) -> None:
-    """Replace all that is known of a file by its new scan."""
+    """Replace all facts of a file by its new scan."""
     where = (body.repository, body.branch, body.path)
     upsert(
         db,
@@ -147,7 +146,7 @@ def file_removed(db: sqlite3.Connection, _event: StoredEvent, body: FileRemoved)
 
 
 def commit_scanned(db: sqlite3.Connection, event: StoredEvent, body: CommitScanned) -> None:
-    """Close a commit. One that was dropped while it was scanned stays dropped, but its files are what stands here."""
+    """Close a commit. One dropped during its scan stays dropped, but its files are the present ones."""
     db.execute(
         "UPDATE commits SET state = CASE state WHEN 'dropped' THEN state ELSE 'scanned' END, "
         "files_scanned = ?, files_failed = ?, seconds = ? WHERE repository = ? AND branch = ? AND sha = ?",
@@ -170,7 +169,7 @@ def commit_scanned(db: sqlite3.Connection, event: StoredEvent, body: CommitScann
 
 
 def past_listed(db: sqlite3.Connection, event: StoredEvent, body: PastListed) -> None:
-    """Add the commits that are to be counted; no clock of a committer is ahead of ours."""
+    """Add the commits to count; no committer's clock is ahead of ours."""
     db.executemany(
         "INSERT INTO past_commits (repository, branch, sha, committed_at, begins) VALUES (?, ?, ?, ?, ?) "
         "ON CONFLICT DO NOTHING",

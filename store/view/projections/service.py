@@ -34,7 +34,7 @@ _EMPTY = {
 
 
 def daemon_started(db: sqlite3.Connection, event: StoredEvent, body: DaemonStarted) -> None:
-    """Note who runs. A start without a stop before it means that the last daemon was killed."""
+    """Record the running daemon. A start without a stop before it means a killed predecessor."""
     _set(
         db,
         version=body.version,
@@ -49,17 +49,17 @@ def daemon_started(db: sqlite3.Connection, event: StoredEvent, body: DaemonStart
 
 
 def daemon_stopped(db: sqlite3.Connection, event: StoredEvent, body: DaemonStopped) -> None:
-    """Note the end; `pid` stays that of the daemon that ended."""
+    """Record the end; `pid` stays the ended daemon's."""
     _set(db, pid=body.pid, stopped_at=event.recorded_at, stop_reason=body.reason)
 
 
 def lean_chosen(db: sqlite3.Connection, _event: StoredEvent, body: LeanChosen) -> None:
-    """Note what runs Lean from here on."""
+    """Record the program that runs Lean from here on."""
     _set(db, lean=body.lean, lean_detail=body.lean_detail)
 
 
 def config_loaded(db: sqlite3.Connection, event: StoredEvent, body: ConfigLoaded) -> None:
-    """Note the settings in force and clear the errors of files that were refused before."""
+    """Record the settings in force and clear the errors of refused files."""
     _set(
         db,
         config_path=body.path,
@@ -71,7 +71,7 @@ def config_loaded(db: sqlite3.Connection, event: StoredEvent, body: ConfigLoaded
 
 
 def config_rejected(db: sqlite3.Connection, event: StoredEvent, body: ConfigRejected) -> None:
-    """Note why the newest file was refused; path and digest stay those of the settings in force."""
+    """Record why the newest file was refused; path and digest stay those of the settings in force."""
     _set(db, config_errors_json=as_json(body.errors), config_rejected_at=event.recorded_at)
 
 
@@ -84,7 +84,7 @@ _WELL = {"problem": "", "reason": "", "remedy": "", "failing_since": None}
 
 
 def notifications_switched(db: sqlite3.Connection, event: StoredEvent, body: NotificationsSwitched) -> None:
-    """Begin new kinds at the position, and keep where the others began; what an earlier switch met is history."""
+    """Begin new kinds at the position, and keep the others' beginnings; an earlier switch's problems are history."""
     row = db.execute("SELECT kinds_json FROM notifiers WHERE channel = ?", (body.channel,)).fetchone()
     before = {} if row is None else json.loads(row[0])
     kinds = {kind: before.get(kind, body.position) for kind in body.kinds}
@@ -92,7 +92,7 @@ def notifications_switched(db: sqlite3.Connection, event: StoredEvent, body: Not
         db,
         "notifiers",
         key={"channel": body.channel},
-        # A channel that was off begins anew.
+        # A switched-off channel begins anew.
         values={
             "kinds_json": as_json(kinds),
             **_WELL,
@@ -120,7 +120,7 @@ def notification_sent(db: sqlite3.Connection, event: StoredEvent, body: Notifica
 
 
 def notification_failed(db: sqlite3.Connection, event: StoredEvent, body: NotificationFailed) -> None:
-    """Note what is wrong, and since when something is."""
+    """Record the problem, and the beginning of the failures."""
     db.execute(
         "UPDATE notifiers SET problem = ?, reason = ?, remedy = ?, failing_since = coalesce(failing_since, ?) "
         "WHERE channel = ?",
@@ -135,17 +135,17 @@ _TRIGGERED = {
     "train_tactics": "train",
     "train_progress": "train",
 }
-"""What a job of this kind answers to."""
+"""The trigger answered by a job of this kind."""
 
 
 def work_paused(db: sqlite3.Connection, event: StoredEvent, body: WorkPaused) -> None:
-    """Record the pause; the last user who paused is the one named."""
+    """Record the pause, under the last user who paused."""
     values = {"by": body.by, "reason": body.reason, "since": event.recorded_at}
     upsert(db, "pauses", key={"work": body.work}, values=values, once={})
 
 
 def work_resumed(db: sqlite3.Connection, _event: StoredEvent, body: WorkResumed) -> None:
-    """Forget the pause; all of them where everything is resumed."""
+    """Forget the pause; all of them if everything is resumed."""
     if body.work == "all":
         db.execute("DELETE FROM pauses")
     else:
@@ -153,14 +153,14 @@ def work_resumed(db: sqlite3.Connection, _event: StoredEvent, body: WorkResumed)
 
 
 def work_triggered(db: sqlite3.Connection, event: StoredEvent, body: WorkTriggered) -> None:
-    """Note the wish; it takes the place of an earlier one for the same work."""
+    """Record the wish; it takes the place of an earlier one for the same work."""
     values = {"seq": event.seq, "by": body.by, "triggered_at": event.recorded_at, "job": None, "ended": None}
     key = {"work": body.work, "repository": body.repository}
     upsert(db, "triggers", key=key, values=values, once={})
 
 
 def trigger_ended(db: sqlite3.Connection, _event: StoredEvent, body: TriggerEnded) -> None:
-    """Note why nothing began for the wish; one that was made since waits."""
+    """Record why nothing began for the wish; a later one waits."""
     db.execute(
         "UPDATE triggers SET ended = ? WHERE work = ? AND repository = ? AND seq = ?",
         (body.reason, body.work, body.repository, body.trigger),
@@ -170,7 +170,7 @@ def trigger_ended(db: sqlite3.Connection, _event: StoredEvent, body: TriggerEnde
 def attempt_began(
     db: sqlite3.Connection, event: StoredEvent, *, job: str, attempt: int, kind: str, repository: str | None
 ) -> None:
-    """Open an attempt, and note it as the answer to a trigger that waited for one."""
+    """Open an attempt, and record it as the answer to a waiting trigger."""
     values = {"kind": kind, "started_at": event.recorded_at, "ended_at": None, "outcome": None}
     upsert(db, "job_attempts", key={"job": job, "attempt": attempt}, values=values, once={})
     if kind in _TRIGGERED:
@@ -183,7 +183,7 @@ def attempt_began(
 def attempt_ended(
     db: sqlite3.Connection, event: StoredEvent, *, job: str, attempt: int, outcome: str
 ) -> bool:
-    """Close an attempt, when it ended as far as that is known; one that is closed keeps its end. Was it open?"""
+    """Close an open attempt at its end, as far as known; return whether it was open."""
     closed = db.execute(
         "UPDATE job_attempts SET ended_at = ?, outcome = ? WHERE job = ? AND attempt = ? AND ended_at IS NULL",
         (event.occurred_at or event.recorded_at, outcome, job, attempt),

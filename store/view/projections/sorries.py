@@ -1,10 +1,9 @@
 """The life of a sorry, and its history as lines for people.
 
-When is a sorry `verified`? While it is in the source and a proof that Lean accepted waits for it. A patch names
-the commit that it applies to, so a sorry that only moved (other lines, another file, a new name of its
-declaration) stays verified; a changed statement, or other text right before the sorry, opens it again. Where
-the same sorry turns up in exactly the file version that a proof was verified in (on a second branch, or
-after a revert), that proof holds there too.
+A sorry is `verified` while it is in the source and a proof accepted by Lean waits for it. A patch names its
+commit: a sorry that only moved (other lines, another file, a new name of its declaration) stays verified; a
+changed statement, or other text right before the sorry, opens it again. If the same sorry turns up in exactly
+the proof's version of the file (on a second branch, or after a revert), the proof holds there too.
 """
 
 from __future__ import annotations
@@ -29,8 +28,8 @@ from store.log.envelope import StoredEvent, utc_text
 from store.text import clean, cut
 from store.view.projections.rows import as_json, quoted, upsert
 
-# Statements here name their index: SQLite, which has no statistics here, would take one that reads all sorries
-# of the repository, or all verified proofs.
+# Statements here name their index: SQLite, without statistics here, would take one that reads all sorries of
+# the repository, or all verified proofs.
 LONGEST_AUTHOR = 200
 _SORRY = "repository = ? AND branch = ? AND sorry = ?"
 _PLACE = SorryPlace.__slots__
@@ -59,7 +58,7 @@ def sorry_opened(db: sqlite3.Connection, event: StoredEvent, body: SorryOpened) 
             "went": "",
             "rests_on_json": "[]",
             "verified_proof": proof,
-            # Who wrote it this time is asked anew.
+            # Its author is looked up anew.
             "written_sha": None,
             "written_by": "",
             "written_at": None,
@@ -79,7 +78,7 @@ def sorry_moved(db: sqlite3.Connection, event: StoredEvent, body: SorryMoved) ->
         f'SELECT path, line, "column", declaration, statement_hash, context_hash FROM sorries WHERE {_SORRY}',
         _where(body),
     ).fetchone()
-    # Not `body.what`: there "context" also stands for bytes elsewhere in the file.
+    # Not `body.what`: its "context" also stands for bytes elsewhere in the file.
     goal = (body.place.statement_hash, body.place.context_hash)
     stays = before is not None and (before[4], before[5]) == goal
     _update_place(db, body, body.place, keeps_proof=stays)
@@ -102,7 +101,7 @@ def sorry_changed(db: sqlite3.Connection, event: StoredEvent, body: SorryChanged
 
 
 def sorry_filled(db: sqlite3.Connection, event: StoredEvent, body: SorryFilled) -> None:
-    """Close a sorry whose declaration has a proof in its place."""
+    """Close a sorry with a proof in its place."""
     db.execute(
         "UPDATE sorries SET state = 'filled', closed_sha = ?, updated_sha = ?, filled_by = ?, rests_on_json = ? "
         f"WHERE {_SORRY}",
@@ -118,7 +117,7 @@ def sorry_filled(db: sqlite3.Connection, event: StoredEvent, body: SorryFilled) 
 
 
 def sorry_removed(db: sqlite3.Connection, event: StoredEvent, body: SorryRemoved) -> None:
-    """Close a sorry that went without a proof of what its declaration said."""
+    """Close a sorry whose statement nothing proves."""
     db.execute(
         f"UPDATE sorries SET state = 'removed', closed_sha = ?, updated_sha = ?, went = ? WHERE {_SORRY}",
         (body.sha, body.sha, body.how, *_where(body)),
@@ -130,7 +129,7 @@ def sorry_removed(db: sqlite3.Connection, event: StoredEvent, body: SorryRemoved
 
 
 def sorry_written(db: sqlite3.Connection, event: StoredEvent, body: SorryWritten) -> None:
-    """Record who wrote it and when; one that git does not know has an empty commit."""
+    """Record its author and the time; a sorry unknown to git has an empty commit."""
     # An author's clock may be wrong.
     authored = min(utc_text(body.authored_at), event.recorded_at) if body.authored_at else None
     db.execute(
@@ -148,7 +147,7 @@ def sorry_written(db: sqlite3.Connection, event: StoredEvent, body: SorryWritten
 
 
 def proof_stands(db: sqlite3.Connection, event: StoredEvent, *, proof: str, detail: str) -> None:
-    """Mark as verified every open sorry that a proof is of: the same sorry in the same version of its file."""
+    """Mark every open sorry of a proof as verified: the same sorry in the same version of its file."""
     _for_each(
         db,
         event,
@@ -163,7 +162,7 @@ def proof_stands(db: sqlite3.Connection, event: StoredEvent, *, proof: str, deta
 
 
 def proof_falls(db: sqlite3.Connection, event: StoredEvent, *, proof: str, detail: str) -> None:
-    """Open again what rested on a proof that was rejected after all, or is in doubt."""
+    """Reopen the sorries of a proof now rejected or in doubt."""
     _for_each(
         db,
         event,
@@ -196,14 +195,14 @@ def _verified_proof(db: sqlite3.Connection, body: SorryOpened) -> str | None:
 
 
 def sorry_claimed(db: sqlite3.Connection, event: StoredEvent, body: SorryClaimed) -> None:
-    """Give a sorry to an agent until a time; whether that has come is asked where it matters."""
+    """Give a sorry to an agent until a time, for readers to compare with theirs."""
     values = {name: getattr(body, name) for name in ("repository", "claim", "agent", "by")}
     values |= {"since": event.recorded_at, "until": utc_text(body.until)}
     upsert(db, "claims", key={"sorry": body.sorry}, values=values, once={})
 
 
 def claim_released(db: sqlite3.Connection, _event: StoredEvent, body: ClaimReleased) -> None:
-    """End a claim; one that another has replaced is over already."""
+    """End a claim; a replaced one is over already."""
     db.execute("DELETE FROM claims WHERE sorry = ? AND claim = ?", (body.sorry, body.claim))
 
 
@@ -245,7 +244,7 @@ class _Commit:
 
 
 def _commit(db: sqlite3.Connection, event: StoredEvent, body: SorryEvent) -> _Commit:
-    """Return when a commit was made and by whom; no clock of a committer is ahead of ours."""
+    """Return a commit's time and author; no committer's clock is ahead of ours."""
     row = db.execute(
         "SELECT committed_at, author, subject FROM commits WHERE repository = ? AND branch = ? AND sha = ?",
         (body.repository, body.branch, body.sha),
@@ -268,7 +267,7 @@ def add_step(
     commit: _Commit | None = None,
     filled_by: str | None = None,
 ) -> None:
-    """Add a step to the life of a sorry (repository, branch, sorry): a commit's, else one of the event's time."""
+    """Add a step to the life of a sorry (repository, branch, sorry): a commit's, else one at the event's time."""
     of = commit or _Commit(event.recorded_at)
     values = of.at, event.recorded_at, of.author, of.pull_request, filled_by, detail
     db.execute(

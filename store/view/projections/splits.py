@@ -1,17 +1,17 @@
-"""Putting new theorems on the sides of the splits, when a commit's trace is closed.
+"""Put new theorems on the sides of the splits, when a commit's trace is closed.
 
-Theorems that were known keep their side; `store.domain.splits` says what the sides mean. New ones are taken in the
-order of the commit. One that shares its statement or its name with an older one, or with one before it in the same
-commit, follows that one. What is left is new in both and is decided:
+Known theorems keep their side; `store.domain.splits` defines the sides. New ones are taken in the order of
+the commit. One with the statement or the name of an older one, or of one before it in the same commit,
+follows it. The rest, new in both, is decided:
 
 - `random`: by its key, which is a hash.
-- `novel_premises`: users of reserved premises are held out. Then premises that no train-side proof has ever used are
-  reserved, the one with the fewest new users first, and their new users held out, until a fifth of all theorems
-  that use premises is. A premise that would overshoot that is left, so that a popular one cannot empty train; a
-  trace that comes after many without new premises gives at most two fifths of its own. Val or test is by the key.
+- `novel_premises`: users of reserved premises are held out. Then premises unused in every train-side proof
+  are reserved, the one with the fewest new users first, and their new users held out, until a fifth of all
+  theorems with premises is. A premise beyond this limit is left: a popular one must not empty train. A trace
+  behind many without new premises gives at most two fifths of its own. Val or test is by the key.
 
-All sets are temporary tables, so memory does not grow with the trace, and the work grows with what is new in it.
-No side is ever taken back.
+All sets are temporary tables: memory does not grow with the trace, and the work grows with the new part of
+it. No side is ever taken back.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _SLACK = HELD_OUT / 20
 
 
 def commit_traced(db: sqlite3.Connection, event: StoredEvent, body: CommitTraced) -> None:
-    """Decide the sides of the theorems that this commit brings. Its own row is in `traces` already."""
+    """Decide the sides of this commit's new theorems. Its own row is in `traces` already."""
     for name, columns in _TABLES.items():
         suffix = " WITHOUT ROWID" if name in _WITHOUT_ROWID else ""
         db.execute(f"CREATE TEMP TABLE {name} ({columns}){suffix}")
@@ -73,7 +73,7 @@ def _runner(db: sqlite3.Connection, **parameters: str | int) -> Run:
 
 
 def _lead(db: sqlite3.Connection, run: Run) -> None:
-    """Find out whom each new key and each new name follows."""
+    """Find the leader of each new key and each new name."""
     for name in ("firsts", "units", "lead_units", "lead_restated", "lead_renamed"):
         run(name)
     # The leader of each of these is in the table already, or comes before it here.
@@ -91,7 +91,7 @@ def _decide_random(db: sqlite3.Connection, seq: int) -> None:
 
 def _decide_novel_premises(db: sqlite3.Connection, seq: int) -> None:
     run = _runner(db, split="novel_premises", seq=seq)
-    # First, for a premise that one of these uses on train is a trained one.
+    # First: a premise used by one of these on train is a trained one.
     run("follow")
     for name in ("uses", "users", "with_premises", "hold_users_of_reserved"):
         run(name)
@@ -102,7 +102,7 @@ def _decide_novel_premises(db: sqlite3.Connection, seq: int) -> None:
 
 
 def _reserve(db: sqlite3.Connection, seq: int) -> None:
-    """Reserve premises, and hold their users out, until the share is reached or none is left that fits."""
+    """Reserve premises, and hold their users out, until the share is reached or no other fits."""
     new, held = db.execute("SELECT count(*), total(held_out) FROM temp.units WHERE with_premises").fetchone()
     before = dict(db.execute("SELECT side, theorems FROM split_tallies WHERE split = 'novel_premises'"))
     everyone = new + sum(before.values())
@@ -110,12 +110,12 @@ def _reserve(db: sqlite3.Connection, seq: int) -> None:
     wanted = min(HELD_OUT * everyone - held_before, max(_MOST_OF_A_TRACE * new, 1))
     slack = _SLACK * everyone
     db.create_function("premise_rank", 1, _rank, deterministic=True)
-    # Closed before the tables are dropped: SQLite does not drop what is being read.
+    # Closed before the tables are dropped: SQLite does not drop a table during a read.
     with closing(db.execute(statements("view/projections/splits")["candidates"])) as candidates:
         for premise, users in candidates:
             room = wanted - held
             if room < 1 or users > held + room + slack:
-                break  # reached; or this one and all after it overshoot, even if all that are held use it too
+                break  # reached; or this one and all later ones overshoot, even if all held theorems use it too
             if db.execute(
                 statements("view/projections/splits")["is_trained_on"], {"premise": premise}
             ).fetchone()[0]:

@@ -1,7 +1,7 @@
-"""Traces: what each file's trace says, once for each content, and which path had which content on a line and when.
+"""Traces: each file's facts, once for each content, and each path's content on a line through time.
 
-Rows of a commit whose trace was not closed yet are in the tables like all others; nothing reaches them, for
-questions begin at `traces`, and a trace lists only what stood on its line at its closing.
+Rows of a commit with an unclosed trace are in the tables like all others; nothing reaches them, as queries
+begin at `traces`, and a trace lists only the files on its line at its closing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from store.view.projections.sorries import add_step
 
 
 def file_traced(db: sqlite3.Connection, event: StoredEvent, body: FileTraced, log: LogReader) -> None:
-    """Note which content a path has from here on; read the payload where it is the first of its content."""
+    """Record a path's content from here on; read the payload if the content is new."""
     digest = body.trace.sha256
     known = db.execute("SELECT content FROM traced_contents WHERE sha256 = ?", (digest,)).fetchone()
     if known is None:
@@ -42,7 +42,7 @@ def file_traced(db: sqlite3.Connection, event: StoredEvent, body: FileTraced, lo
     ).fetchone()
     if standing is not None:
         if (standing[1], standing[2]) == (content, body.error):
-            if standing[3] != body.key:  # what it depends on is another, what Lean says of it is the same
+            if standing[3] != body.key:  # its dependencies changed, Lean's facts did not
                 db.execute(
                     "UPDATE traced_files SET key = ? WHERE repository = ? AND line = ? AND path = ? AND from_seq = ?",
                     (body.key, *where, standing[0]),
@@ -57,12 +57,12 @@ def file_traced(db: sqlite3.Connection, event: StoredEvent, body: FileTraced, lo
 
 
 def traced_file_removed(db: sqlite3.Connection, event: StoredEvent, body: TracedFileRemoved) -> None:
-    """Note that a path is not on its line any more."""
+    """Record the end of a path on its line."""
     _close(db, (body.repository, body.line, body.path), event.seq)
 
 
 def commit_traced(db: sqlite3.Connection, event: StoredEvent, body: CommitTraced) -> None:
-    """Close a commit's trace. The same trace again is the newer one, and counts even if it had been withdrawn."""
+    """Close a commit's trace. The same trace again is the newer one, and counts even after a withdrawal."""
     upsert(
         db,
         "traces",
@@ -94,7 +94,7 @@ def commit_traced(db: sqlite3.Connection, event: StoredEvent, body: CommitTraced
 
 
 def trace_measured(db: sqlite3.Connection, event: StoredEvent, body: TraceMeasured) -> None:
-    """Note how complete a line's trace is; what it lacks stands with its files' contents."""
+    """Record the completeness of a line's trace; the gaps are with its files' contents."""
     upsert(
         db,
         "trace_measures",
@@ -118,7 +118,7 @@ def trace_measured(db: sqlite3.Connection, event: StoredEvent, body: TraceMeasur
 
 
 def sorry_stated(db: sqlite3.Connection, event: StoredEvent, body: SorryStated) -> None:
-    """Note the goal of a sorry, and in its history that it was said."""
+    """Record the goal of a sorry, and the step in its history."""
     where = (body.repository, body.branch, body.sorry)
     upsert(
         db,
@@ -145,12 +145,12 @@ def _one_line(goal: str) -> str:
 
 
 def trace_withdrawn(db: sqlite3.Connection, _event: StoredEvent, body: TraceWithdrawn) -> None:
-    """Leave a trace out of questions and exports."""
+    """Leave a trace out of queries and exports."""
     db.execute("UPDATE traces SET state = 'withdrawn' WHERE trace = ?", (body.trace,))
 
 
 def _close(db: sqlite3.Connection, where: tuple[str, str, str], seq: int) -> None:
-    # With the plus by its key: SQLite would take `traced_files_now`, and read every file that stands on the line.
+    # With the plus by its key: SQLite would take `traced_files_now`, and read every present file of the line.
     db.execute(
         "UPDATE traced_files SET until_seq = ? WHERE repository = ? AND line = ? AND path = ? AND +until_seq IS NULL",
         (seq, *where),
@@ -230,7 +230,7 @@ def _add_content(db: sqlite3.Connection, content: int, digest: str, file: Traced
 
 
 def _stating(path: str, theorem: TracedTheorem) -> list[tuple[str, str, int, str]]:
-    """Return the name, file, whether it is proved, and proof of a theorem and of those that state the same."""
+    """Return name, file, whether it is proved, and proof, of a theorem and of those with the same statement."""
     proved = int(not _has_sorry(theorem))
     alike = [(use.full_name, use.site[0], 1, "") for use in theorem.alike if use.site is not None]
     return [(theorem.full_name, path, proved, theorem.proof if proved else ""), *alike]
