@@ -136,5 +136,5 @@ def test_every_number_is_listed_with_its_labels_and_no_other_is() -> None:
         }
         for family in text_string_to_metric_families(measures.text().decode())
     }
-    rows = re.findall(r"^- `(everlean_serve_[a-z_]+)`(?: \(([^)]*)\))?:", TEXT, re.MULTILINE)
+    rows = re.findall(r"^- `(everlean_serve_[a-z_]+)`(?: \(([^)]*)\))?$", TEXT, re.MULTILINE)
     assert {name: set(re.findall(r"`([a-z]+)`", labels)) for name, labels in rows} == there

@@ -50,20 +50,13 @@ def commands() -> Iterator[tuple[str, Any]]:
 
 
 def verbs_part() -> str:
-    """Return the verbs by purpose, each with its help and the names of its own verbs; `--help` has the rest."""
-    top: Any = typer.main.get_command(build())
-    lines = []
-    for purpose, verbs in GROUPS.items():
-        lines += [f"**{purpose}**", ""]
-        for verb in verbs:
-            command = top.commands[verb]
-            below = [
-                f"`{name}`" for name, inner in getattr(command, "commands", {}).items() if not inner.hidden
-            ]
-            own = f" ({', '.join(below)})" if below else ""
-            lines.append(f"- `{verb}`{own}: {' '.join(str(command.help).split())}")
-        lines.append("")
-    return "\n".join(lines)
+    """Return the names of the verbs by purpose; `--help` has the rest."""
+    names = [name for name, _ in commands()]
+    lines = [
+        f"- **{purpose}**: {', '.join(f'`{name}`' for verb in verbs for name in names if name.split()[0] == verb)}"
+        for purpose, verbs in GROUPS.items()
+    ]
+    return "\n".join([*lines, ""])
 
 
 def problems_part() -> str:
@@ -118,13 +111,8 @@ _KINDS = {
 """The calls that make a metric, and what each adds to its name."""
 
 
-def _first(about: str) -> str:
-    """Return what a text says before its first semicolon or full stop; `/metrics` has all of it."""
-    return re.split(r"; |\. |\.$", about)[0]
-
-
 def metrics_part(module: ModuleType) -> str:
-    """Return the list of the metrics: the labels, and how the texts begin, with which a module makes each of them."""
+    """Return the list of the metrics with their labels; `/metrics` explains each."""
     lines = []
     calls = [node for node in ast.walk(ast.parse(inspect.getsource(module))) if isinstance(node, ast.Call)]
     for node in sorted(calls, key=lambda one: one.lineno):
@@ -134,7 +122,7 @@ def metrics_part(module: ModuleType) -> str:
         given = [*node.args, *(keyword.value for keyword in node.keywords)]
         if not isinstance(given[0], ast.Constant):
             continue  # `_one` itself
-        name, about = (ast.literal_eval(one) for one in given[:2])
+        name = ast.literal_eval(given[0])
         labels = ", ".join(
             f"`{label}`"
             for one in given[2:3]
@@ -142,7 +130,7 @@ def metrics_part(module: ModuleType) -> str:
             for label in ast.literal_eval(one)
         )
         called = f"`everlean_{name.removeprefix('everlean_')}{_KINDS[kind]}`"
-        lines.append(f"- {called}{f' ({labels})' if labels else ''}: {_first(about)}")
+        lines.append(f"- {called}{f' ({labels})' if labels else ''}")
     return "\n".join([*lines, ""])
 
 

@@ -226,7 +226,7 @@ def test_every_metric_is_in_the_documentation_with_its_labels_and_no_other_is(
     metrics: dict[str, Any],
 ) -> None:
     rows = re.findall(
-        r"^- `(everlean_[a-z_]+)`(?: \(([^)]*)\))?:",
+        r"^- `(everlean_[a-z_]+)`(?: \(([^)]*)\))?$",
         (DOCS / "monitoring.md").read_text(encoding="utf-8"),
         re.MULTILINE,
     )
