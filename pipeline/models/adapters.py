@@ -25,6 +25,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any, Literal
 
 from pipeline.models.curve import CURVE
 from pipeline.models.errors import ModelError
@@ -33,6 +34,16 @@ from pipeline.models.model_files import ADAPTERS, file_digest, read_about
 ADAPTER = "adapter_config.json"
 BASE = "base.json"
 _CONFIG = "config.json"
+Purpose = Literal["CAUSAL_LM", "FEATURE_EXTRACTION"]
+"""PEFT's name of what an adapter's model does: the tactic model's, the retriever's."""
+
+
+def new_adapter(rank: int, purpose: Purpose) -> Any:
+    """Return PEFT's configuration of a new adapter, on all linear layers."""
+    # Not at the top: the daemon imports this module, and has no torch.
+    from peft import LoraConfig
+
+    return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type=purpose)
 
 
 # ---- an adapter's base

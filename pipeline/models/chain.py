@@ -245,7 +245,8 @@ class Chain:
             yield run
 
     def remove(self, checkpoint: str, indices: Path) -> None:
-        """Remove a checkpoint's files, and the embeddings that it made, in a folder of indices; what is gone is gone.
+        """Remove a checkpoint's files, and the embeddings that it made and no other can use, in a folder of indices;
+        what is gone is gone.
 
         Raises:
             OSError: something cannot be removed.
@@ -253,9 +254,14 @@ class Chain:
         folder = self.path(checkpoint)
         with suppress(CheckpointError):
             # A damaged description names no weights; the embeddings stay then.
-            made = (read_about(folder) or {}).get("digest")
+            made = _digests(read_about(folder))
+            if made:
+                others = (
+                    path.parent for path in self.folder.glob(f"*/{DESCRIPTION}") if path.parent != folder
+                )
+                made = made.difference(*(_digests(read_about(other)) for other in others))
             for described in indices.glob("*/index.json") if made else ():
-                if json.loads(described.read_bytes()).get("weights") == made:
+                if json.loads(described.read_bytes()).get("weights") in made:
                     shutil.rmtree(described.parent)
         if folder.exists():
             shutil.rmtree(folder)
@@ -390,6 +396,12 @@ def checkpoint_id(
     """
     about = [parent, base, begun, task, data, dict(config)]
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _digests(about: Mapping[str, Any] | None) -> frozenset[str]:
+    """Return the digests of the retrievers that a description has: the one, or those of each repository's adapter."""
+    about = about or {}
+    return frozenset([*about.get("digests", {}).values(), *([about["digest"]] if "digest" in about else [])])
 
 
 def _values(item: Step | TrainingFacts) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from pipeline.models.retriever.baselines import Finder, WordFinder
 from pipeline.models.retriever.corpus import Corpus
 
 
-def load_finder(retriever: RetrieverSpec, corpus: Corpus) -> Finder:
-    """Load what a specification names, with the premises that it searches.
+def load_finder(retriever: RetrieverSpec, corpus: Corpus, *, repository: str) -> Finder:
+    """Load what a specification names, with the premises that it searches, which are of a repository.
 
     Raises:
         LearningError: the checkpoint is missing or damaged; or there is no such device.
@@ -22,6 +22,7 @@ def load_finder(retriever: RetrieverSpec, corpus: Corpus) -> Finder:
         retriever.chain,
         retriever.trained,
         corpus,
+        repository=repository,
         indices=retriever.indices,
         premises=retriever.premises,
         device=device_of(retriever.device),

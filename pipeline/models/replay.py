@@ -15,6 +15,7 @@ from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
+from pipeline.models.config import Config
 from pipeline.models.datasets import TaskData
 
 T = TypeVar("T")
@@ -95,6 +96,12 @@ class Replay(Generic[T]):
             if left[name]:
                 result.append((name, self.tasks[name][left[name].pop()]))
         return result
+
+
+def replayable(task: TaskData, earlier: Sequence[TaskData], config: Config) -> list[TaskData]:
+    """Return the earlier tasks whose rows a task's training may learn again: with LoRA by repository those of its own
+    repository alone, since another's adapter learns what is that one's."""
+    return [one for one in earlier if one.name == task.name or not config.lora_by_repository]
 
 
 def version_before(task: TaskData, earlier: Sequence[TaskData]) -> TaskData | None:

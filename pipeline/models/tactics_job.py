@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from pipeline.jobs.lean import hold_that_it_is_lean, hold_that_lean_is_there
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import RetrieverSpec, TrainGrpoSpec, TrainTacticsSpec
 from pipeline.models.config import TacticsConfig
+from pipeline.models.datasets import TaskData
 from pipeline.models.finding import load_finder
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.places import Place
@@ -39,10 +39,10 @@ def train_grpo(spec: JobSpec[TrainGrpoSpec], reporter: Reporter) -> dict[str, An
 
 
 def row_premises(retriever: RetrieverSpec) -> RowPremises:
-    """Return what finds premises for the rows of a dataset, among that dataset's."""
+    """Return what finds premises for the rows of a task, among its dataset's."""
 
-    def of(dataset: Path) -> FindPremises:
-        finder = load_finder(retriever, Corpus(dataset / "corpus.jsonl"))
+    def of(task: TaskData) -> FindPremises:
+        finder = load_finder(retriever, Corpus(task.dataset / "corpus.jsonl"), repository=task.name)
 
         def find(rows: Sequence[Row]) -> list[tuple[str, ...]]:
             requests = [(row.state, Place(row.path, row.start, row.theorem)) for row in rows]

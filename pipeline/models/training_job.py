@@ -35,6 +35,7 @@ from pydantic import BaseModel
 
 from pipeline.jobs.protocol import BAD_INPUT, JobError, JobSpec, Recorded, Reporter
 from pipeline.jobs.specs import DATASET, TrainSpec
+from pipeline.models.adapters import base_of, name_base
 from pipeline.models.added import add
 from pipeline.models.chain import Chain, Checkpoint
 from pipeline.models.config import Config
@@ -309,9 +310,6 @@ class TrainingJob(Measuring[C]):
             LearningError: it holds no such model.
         """
 
-    def complete(self, copy: Path, folder: Path) -> None:
-        """Finish a copy of a model's folder beside the chain's checkpoints."""
-
     def _made(self, task: TaskData) -> Checkpoint:
         """Train the task, or take the model that the specification names."""
         folder = self.order.taken
@@ -340,7 +338,8 @@ class TrainingJob(Measuring[C]):
             self.config.to_dict(),
             parent=self.order.parent,
             facts=facts,
-            complete=lambda copy: self.complete(copy, folder),
+            # The relative path to an adapter's base differs here.
+            complete=lambda copy: name_base(copy, base_of(folder), home=copy),
         )
 
     def _learn_beside_others(self) -> dict[str, Any]:

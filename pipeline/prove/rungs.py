@@ -272,7 +272,7 @@ async def _premise_source(given: ProveSpec, premises: Callable[[], Corpus], open
     if part is None:
         return show_none
     try:
-        find = await _retrieval(part, premises, open_)
+        find = await _retrieval(part, premises, given.repository, open_)
     except JobError as error:
         if isinstance(given.rung, RetrievalRung) or not error.deterministic:
             raise
@@ -290,12 +290,14 @@ async def _premise_source(given: ProveSpec, premises: Callable[[], Corpus], open
     return show
 
 
-async def _retrieval(part: RetrieverSpec, premises: Callable[[], Corpus], open_: AsyncExitStack) -> Retrieval:
+async def _retrieval(
+    part: RetrieverSpec, premises: Callable[[], Corpus], repository: str, open_: AsyncExitStack
+) -> Retrieval:
     def load() -> Retrieval:
         from pipeline.models.finding import load_finder
 
         with _loads("retriever", part.chain / part.trained):
-            return Retrieval(load_finder(part, premises()))
+            return Retrieval(load_finder(part, premises(), repository=repository))
 
     return await open_.enter_async_context(await asyncio.to_thread(load))
 

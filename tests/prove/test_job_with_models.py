@@ -235,7 +235,14 @@ def retriever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
     folder = make_tiny_retriever(tmp_path / "chain" / "retriever-1", d_model=32, layers=1)
 
     def of_checkpoint(
-        chain: Path, checkpoint: str, corpus: Corpus, *, indices: Path, premises: int, device: Any
+        chain: Path,
+        checkpoint: str,
+        corpus: Corpus,
+        *,
+        repository: str,
+        indices: Path,
+        premises: int,
+        device: Any,
     ) -> PremiseFinder:
         assert chain / checkpoint == folder
         return PremiseFinder(load_retriever(folder, device=device), corpus, premises=premises)

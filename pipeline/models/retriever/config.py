@@ -54,6 +54,11 @@ class RetrieverConfig(Config):
         average_weight: of the weights after a task in the average with those before it.
         replay_size: rows of all earlier tasks together, the same number of each repository.
         replay_share: of a step's loss, that of replayed rows, below 1.
+        lora_by_repository: whether each repository has an adapter of its own (LoRA), which alone its trainings change
+            and its searches use, all on the model that the chain begins with (`pipeline.models.adapters`). A
+            repository's first training protects nothing, its later ones its own rows and weights. A chain stays with
+            its first.
+        lora_rank: of an adapter's matrices.
         only_new: of a repository that was learned before, train on the steps that are new since; replay has the rest.
         split: of LeanDojo's two, the one to train and measure on (`Config.split`).
         baselines: BM25 and MePo are measured on each test set too, once.
@@ -101,6 +106,8 @@ class RetrieverConfig(Config):
     average_weight: Share = 0.75
     replay_size: Positive = 20_000
     replay_share: BelowOne = 0.5
+    lora_by_repository: bool = False
+    lora_rank: Positive = 16
     only_new: bool = True
     split: Split = "random"
     baselines: bool = True

@@ -8,6 +8,7 @@ ids of texts for ByT5, the same in training, index and search.
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,9 +33,10 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils.hub import cached_file, is_offline_mode
 
+from pipeline.models.adapters import base_of, new_adapter
 from pipeline.models.batching import by_length, goes_together, padded
 from pipeline.models.errors import CheckpointError, NotFetchedError
-from pipeline.models.libraries import UNLOADABLE, load_weights
+from pipeline.models.libraries import UNLOADABLE, load_weights, quiet_libraries
 from pipeline.models.retriever.saving import UNREADABLE, check_whole
 from pipeline.models.text import fitting_state
 from store.text import first_line
@@ -118,17 +120,19 @@ def load_encoder(model: str | Path, *, dtype: torch.dtype = torch.float32) -> En
 
     Raises:
         CheckpointError: it is missing, damaged, an encoder-decoder other than T5's, or has layers above its pooling.
+        ModelError: of an adapter the base cannot be read.
     """
+    base = base_of(model)
     try:
-        config = AutoConfig.from_pretrained(model)
+        config = AutoConfig.from_pretrained(base)
         t5 = isinstance(config, T5Config)
         if config.is_encoder_decoder and not t5:
             raise CheckpointError(
                 f"{model} is a {config.model_type} model, an encoder-decoder; the retriever takes encoders, and of "
                 "encoder-decoders T5's"
             )
-        pooling = pooling_of(model, config)
-        found, lacks = load_weights(T5EncoderModel if t5 else AutoModel, model, dtype=dtype)
+        pooling = pooling_of(base, config)
+        found, lacks = load_weights(T5EncoderModel if t5 else AutoModel, base, dtype=dtype)
     except UNLOADABLE as error:
         raise _not_loadable(str(model), model, error) from error
     encoder: Encoder = found
@@ -146,7 +150,40 @@ def load_encoder(model: str | Path, *, dtype: torch.dtype = torch.float32) -> En
         encoder.config.use_cache = False
     if pooling != "mean":
         setattr(encoder.config, POOLING, pooling)
-    return encoder
+    return encoder if base == str(model) else with_adapter(encoder, model)
+
+
+def with_adapter(encoder: Encoder, folder: str | Path) -> Encoder:
+    """Return an encoder with an adapter on it, whose layers share its weights; it stays what it is.
+
+    Raises:
+        CheckpointError: the adapter is missing, damaged, or of another model.
+    """
+    kept = {id(tensor): tensor for tensor in (*encoder.parameters(), *encoder.buffers())}
+    result: Encoder = copy.deepcopy(encoder, kept)
+    try:
+        with quiet_libraries():
+            result.load_adapter(str(folder))
+    except UNLOADABLE as error:
+        raise _not_loadable(f"the adapter {folder}", folder, error) from error
+    return result.train(encoder.training)
+
+
+def train_adapter(encoder: Encoder, *, rank: int, seed: int) -> None:
+    """Have a training change an adapter alone: the one that an encoder has, else a new one.
+
+    A new one is drawn by the seed, and changes no vector until it is trained.
+    """
+    if has_adapter(encoder):
+        encoder.set_adapter(encoder.active_adapters())
+        return
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        encoder.add_adapter(new_adapter(rank, "FEATURE_EXTRACTION"))
+
+
+def has_adapter(encoder: Encoder) -> bool:
+    return bool(getattr(encoder, "peft_config", None))
 
 
 def load_ckpt(encoder: Encoder, path: Path, model: str | Path) -> None:
@@ -230,7 +267,9 @@ def load_tokens(model: str | Path) -> Tokens:
 
     Raises:
         CheckpointError: the model has no tokenizer, or one that cannot read.
+        ModelError: of an adapter the base cannot be read.
     """
+    model = base_of(model)
     try:
         tokenizer = AutoTokenizer.from_pretrained(model)
         if isinstance(tokenizer, ByT5Tokenizer):

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from pipeline.models.adapters import model_for
 from pipeline.models.chain import Chain
 from pipeline.models.libraries import device_of
 from pipeline.models.model_files import DESCRIPTION
@@ -22,11 +23,16 @@ from pipeline.models.text import query_text
 _AT_ONCE = 64
 
 
-def load_retriever(model: str | Path, *, device: str | torch.device = "auto") -> Retriever:
+def load_retriever(
+    model: str | Path, *, device: str | torch.device = "auto", repository: str | None = None
+) -> Retriever:
     """Load a checkpoint of the chain, another folder, a hub name, or a `.ckpt` file that LeanDojo wrote.
 
+    `repository`: the key of the one whose goals it is asked, for a checkpoint with an adapter for each.
+
     Raises:
-        LearningError: it is missing or damaged, or no encoder; or there is no such device.
+        LearningError: it is missing or damaged, or no encoder; it differs by repository, and none is named; or there is
+            no such device.
     """
     folder = Path(model)
     lengths: dict[str, int] = {}
@@ -36,9 +42,10 @@ def load_retriever(model: str | Path, *, device: str | torch.device = "auto") ->
             "document_length": int(config["max_seq_len"]),
             "query_length": int(config["data_max_seq_len"]),
         }
-    name = RetrieverConfig().model_name if folder.suffix == ".ckpt" else model
+    of_leandojo = folder.suffix == ".ckpt"
+    name = RetrieverConfig().model_name if of_leandojo else model_for(model, repository)
     encoder, tokens = load_encoder(name), load_tokens(name)
-    if name != model:
+    if of_leandojo:
         load_ckpt(encoder, folder, name)
     torch.nn.Module.to(encoder, device_of(str(device)))
     encoder.train(False)
@@ -73,19 +80,23 @@ class PremiseFinder(Finder):
         checkpoint: str,
         corpus: Corpus,
         *,
+        repository: str | None = None,
         indices: Path | None = None,
         premises: int = 10,
         device: str | torch.device = "cpu",
     ) -> PremiseFinder:
         """Load a checkpoint of the retriever's chain, with the lengths of its training.
 
+        `repository`: the key of the one that the corpus is of.
+
         Raises:
-            LearningError: it is missing or damaged.
+            LearningError: it is missing or damaged; or it differs by repository, and none is named.
         """
         folder = chain / checkpoint
         if not (folder / DESCRIPTION).is_file():
             Chain(chain).read(checkpoint)  # raises the error that names the missing file
-        return cls(load_retriever(folder, device=device), corpus, indices=indices, premises=premises)
+        retriever = load_retriever(folder, device=device, repository=repository)
+        return cls(retriever, corpus, indices=indices, premises=premises)
 
     def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
         if len(self.corpus) == 0:

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import EvaluateSpec, TrainRetrieverSpec
+from pipeline.models.adapters import model_for
 from pipeline.models.chain import Chain, Checkpoint
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import DatasetError
@@ -52,7 +53,8 @@ class RetrieverMeasuring(Measuring[RetrieverConfig]):
         return [getattr(self.measured_with, name) for name in _FOLLOWS_FROM]
 
     def measure(self, checkpoint: str, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
-        folder, config = self.chain.path(checkpoint), self.measured_with
+        config = self.measured_with
+        folder = model_for(self.chain.path(checkpoint), task.name)
         return measure(
             folder,
             task,

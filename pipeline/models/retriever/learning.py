@@ -14,17 +14,19 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from pipeline.models.adapters import base_of
 from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToMeasureError
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.measures import Evaluation, by_theorem, metrics_of, rate, summarise
 from pipeline.models.model_files import versions
-from pipeline.models.replay import version_before
+from pipeline.models.replay import replayable, version_before
 from pipeline.models.retriever.baselines import fused, rank_baselines, rate_rankings
 from pipeline.models.retriever.batches import DRAWN, Example, RetrievalDataModule, dataset_digest
 from pipeline.models.retriever.config import RetrieverConfig
@@ -70,6 +72,7 @@ def plan(
 def _planned(
     task: TaskData, chain: Chain, config: RetrieverConfig, parent: str | None, earlier: Sequence[TaskData]
 ) -> tuple[Step, RetrievalDataModule, ReplayRows | None]:
+    earlier = replayable(task, earlier, config)
     before = version_before(task, earlier) if config.only_new else None
     data = data_module(
         task.dataset,
@@ -120,11 +123,17 @@ def learn(
     """
     step, data, rows = _planned(task, chain, config, parent, earlier)
 
+    if config.lora_by_repository and base_of(step.start) == step.start:
+        # A new adapter has nothing to forget, and the base stays what it is.
+        how = replace(config, against_forgetting="none")
+    else:
+        how = config
+
     def make(run: Path) -> Checkpoint:
         model, trained = train_task(
             step.start,
             data,
-            config,
+            how,
             run=run,
             rows=rows,
             indices=indices,
@@ -137,7 +146,11 @@ def learn(
             model.save(folder)
             trained.curve.write(folder)
 
-        about = {"digest": tensors_digest(model.encoder.state_dict())}
+        digest = tensors_digest(model.encoder.state_dict())
+        about: dict[str, Any] = {"digest": digest}
+        if step.others is not None:
+            before = {} if step.parent is None else chain.read(step.parent).about["digests"]
+            about["digests"] = {task.name: digest, **{name: before[name] for name in step.others}}
         made = versions(_LIBRARIES)
         warnings = tuple(trained.warnings)
         facts = TrainingFacts(trained.steps, trained.device, trained.seconds, made, warnings, about)

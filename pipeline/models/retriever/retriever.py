@@ -17,6 +17,7 @@ from transformers import (
     get_cosine_schedule_with_warmup,
 )
 
+from pipeline.models.adapters import base_of, name_base
 from pipeline.models.datasets import Position
 from pipeline.models.errors import CheckpointError, CorpusError
 from pipeline.models.libraries import exact_float32, quiet_libraries
@@ -24,7 +25,7 @@ from pipeline.models.measures import METRICS, rate
 from pipeline.models.retriever.batches import Batch, Example
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus, Premise
-from pipeline.models.retriever.encoder import embed, load_ckpt, load_encoder, load_tokens
+from pipeline.models.retriever.encoder import embed, has_adapter, load_ckpt, load_encoder, load_tokens
 from pipeline.models.retriever.index import Retriever, accessible_masks, top_k
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.strategies import Protection
@@ -138,7 +139,8 @@ class PremiseRetriever(pl.LightningModule):
         return model if dtype is None else model.to(dtype)
 
     def save(self, folder: Path) -> None:
-        """Write the encoder and its tokenizer into a folder, made if need be, from which they can be loaded.
+        """Write the encoder and its tokenizer into a folder, made if need be, from which they can be loaded; of one
+        with an adapter the adapter, and where its base is.
 
         Raises:
             OSError: the disk refused, or transformers has no tokenizer to copy; `safetensors.SafetensorError` likewise.
@@ -146,7 +148,10 @@ class PremiseRetriever(pl.LightningModule):
         folder.mkdir(parents=True, exist_ok=True)
         with quiet_libraries():
             self.encoder.save_pretrained(folder)
-            AutoTokenizer.from_pretrained(self.model_name).save_pretrained(folder)
+            if has_adapter(self.encoder):
+                name_base(folder, base_of(self.model_name), home=folder)
+            else:
+                AutoTokenizer.from_pretrained(self.model_name).save_pretrained(folder)
 
     @property
     def retriever(self) -> Retriever:

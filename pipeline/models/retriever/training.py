@@ -33,6 +33,7 @@ from pipeline.models.libraries import check_finite, computes_in_bfloat16, device
 from pipeline.models.ranks import any_of, world
 from pipeline.models.retriever.batches import Example, RetrievalDataModule
 from pipeline.models.retriever.config import RetrieverConfig
+from pipeline.models.retriever.encoder import has_adapter, train_adapter
 from pipeline.models.retriever.index import hard_negatives
 from pipeline.models.retriever.replay import ReplayRows
 from pipeline.models.retriever.retriever import MEASURES, PremiseRetriever
@@ -168,6 +169,8 @@ def train_task(
         data.hard = hard_negatives(found, data.corpus, data.to_learn, index)
         if rows is not None:
             rows.hard = [hard_negatives(found, corpus, examples, index) for corpus, examples in rows.steps()]
+    if config.lora_by_repository or has_adapter(model.encoder):
+        train_adapter(model.encoder, rank=config.lora_rank, seed=config.seed)
     model.protection = Protection(config, rows)
 
     def before_group(done: int, groups: int) -> None:

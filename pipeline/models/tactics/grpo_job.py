@@ -16,13 +16,14 @@ from pathlib import Path
 
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import TrainGrpoSpec
+from pipeline.models.adapters import new_adapter
 from pipeline.models.chain import Checkpoint
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToLearnError
 from pipeline.models.tactics.goals import SourcePlaces
 from pipeline.models.tactics.grpo import LEAN, GRPOTrainer
-from pipeline.models.tactics.job import TacticsJob, adapter_of, made_by, shared_settings
+from pipeline.models.tactics.job import TacticsJob, made_by, shared_settings
 from pipeline.models.tactics.rows import NO_PREMISES, RowPremises, read_rows
 from pipeline.models.training_job import OnStep
 
@@ -65,7 +66,7 @@ class GrpoJob(TacticsJob):
                 folder,
                 batch_size=grpo.batch_size,
                 lr=grpo.lr,
-                lora_config=adapter_of(config) if config.lora else None,
+                lora_config=new_adapter(config.lora_rank, "CAUSAL_LM") if config.lora else None,
                 num_generations=grpo.num_generations,
                 temperature=grpo.temperature,
                 kl_beta=grpo.kl_beta,
@@ -83,7 +84,7 @@ class GrpoJob(TacticsJob):
             replace(step, config={**step.config, **about}),
             self.chain,
             config,
-            rows=lambda: rows.shown(premises.of(task.dataset), seed=config.seed),
+            rows=lambda: rows.shown(premises.of(task), seed=config.seed),
             about=about,
             premises=premises,
             tensorboard=self.tensorboard,

@@ -27,11 +27,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from peft import LoraConfig, PeftModel
+from peft import PeftModel
 from torch import Tensor
 
 from pipeline.jobs.protocol import JobSpec, Reporter
-from pipeline.models.adapters import base_of, model_for, name_base
+from pipeline.models.adapters import base_of, model_for, new_adapter
 from pipeline.models.batching import by_length, padded
 from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts
 from pipeline.models.config import TacticsConfig
@@ -219,7 +219,7 @@ def learn(
             config.epochs,
             config.batch_size // world(),
             learning_rate(config, step.start),
-            adapter_of(config) if config.lora else None,
+            new_adapter(config.lora_rank, "CAUSAL_LM") if config.lora else None,
             warmup_steps=_WARMUP,
             report_to=report_to,
             on_step=on_step,
@@ -308,16 +308,6 @@ def shared_settings(config: TacticsConfig) -> dict[str, Any]:
     }
 
 
-def adapter_of(config: TacticsConfig) -> LoraConfig:
-    """Return the shape of an adapter."""
-    return LoraConfig(
-        r=config.lora_rank,
-        lora_alpha=2 * config.lora_rank,
-        target_modules="all-linear",
-        task_type="CAUSAL_LM",
-    )
-
-
 def learning_rate(config: TacticsConfig, start: str) -> float:
     """Return the learning rate of a training from a model: what the configuration says, else what is usual."""
     adapter = config.lora or base_of(start) != start
@@ -348,7 +338,7 @@ class TacticsJob(TrainingJob[TacticsConfig]):
 
     def measure(self, checkpoint: str, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
         (path,), config = self.paths(task, split), self.measured_with
-        rows, find = read_rows(path), self._premises.of(task.dataset)
+        rows, find = read_rows(path), self._premises.of(task)
         model = self.model_of(checkpoint, task)
         return evaluate(model, rows, most=config.eval_steps, seed=config.seed, find=find, on_batch=on_batch)
 
@@ -373,7 +363,3 @@ class TacticsJob(TrainingJob[TacticsConfig]):
     def facts_of(self, folder: Path) -> dict[str, Any]:
         read_model(folder)
         return {}
-
-    def complete(self, copy: Path, folder: Path) -> None:
-        # The relative path to an adapter's base differs here.
-        name_base(copy, base_of(folder), home=copy)

@@ -18,7 +18,7 @@ from typing import Any
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToLearnError
-from pipeline.models.replay import Replay, chosen, version_before
+from pipeline.models.replay import Replay, chosen, replayable, version_before
 from pipeline.models.tactics.accepted import NO_SIDE, AcceptedProofs, read_accepted
 from pipeline.models.tactics.rows import Row, RowPremises, Rows, read_rows
 
@@ -49,18 +49,19 @@ class Lesson:
 
     def shown(self, premises: RowPremises, task: TaskData, config: TacticsConfig) -> Rows:
         """Return all rows, the task's own first, with premises of their own repositories."""
-        together = list(self._shown(self.own.rows, premises, task.dataset, config))
+        together = list(self._shown(self.own.rows, premises, task, config))
         for name in dict.fromkeys(name for name, _ in self.replayed):
             rows = tuple(row for of, row in self.replayed if of == name)
             dataset = self.datasets.get(name)
-            together += rows if dataset is None else self._shown(rows, premises, dataset, config)
+            of_task = None if dataset is None else TaskData(name, dataset)
+            together += rows if of_task is None else self._shown(rows, premises, of_task, config)
         return replace(self.own, rows=tuple(together))
 
     def _shown(
-        self, rows: tuple[Row, ...], premises: RowPremises, dataset: Path, config: TacticsConfig
+        self, rows: tuple[Row, ...], premises: RowPremises, task: TaskData, config: TacticsConfig
     ) -> tuple[Row, ...]:
         given = replace(self.own, rows=rows)
-        return given.shown(premises.of(dataset), dropout=config.premise_dropout, seed=config.seed).rows
+        return given.shown(premises.of(task), dropout=config.premise_dropout, seed=config.seed).rows
 
     def about(self) -> dict[str, Any]:
         """Return what a checkpoint's description has of the rows."""
@@ -91,10 +92,8 @@ def lesson(task: TaskData, config: TacticsConfig, earlier: Sequence[TaskData] = 
     Raises:
         LearningError: a dataset cannot be used.
     """
-    ours = read_accepted(task.dataset)
+    ours, earlier = read_accepted(task.dataset), replayable(task, earlier, config)
     if config.lora_by_repository:
-        # The adapter of another repository learns what is that one's.
-        earlier = [one for one in earlier if one.name == task.name]
         ours = replace(ours, proofs=tuple(one for one in ours.proofs if one.repository == task.name))
     if config.split != "random":
         ours = AcceptedProofs((), {**ours.left_out, NO_SIDE: len(ours.proofs)})

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pipeline.lean.goal_text import NO_GOALS
 from pipeline.lean.tactic_text import read_tactic
-from pipeline.models.datasets import Position, Tactic, theorems
+from pipeline.models.datasets import Position, Tactic, TaskData, theorems
 from pipeline.models.errors import NothingToLearnError
 from pipeline.models.text import without_marks
 from store.domain.records import holds_sorry
@@ -54,13 +54,13 @@ FindPremises = Callable[[Sequence[Row]], Sequence[tuple[str, ...]]]
 
 @dataclass(frozen=True, slots=True)
 class RowPremises:
-    """What finds the premises of rows: its name, and the lookup for the rows of a dataset's folder, loaded by it."""
+    """What finds the premises of rows: its name, and the lookup for the rows of a task's dataset, loaded by it."""
 
     name: str
-    of: Callable[[Path], FindPremises]
+    of: Callable[[TaskData], FindPremises]
 
 
-NO_PREMISES = RowPremises("", lambda _dataset: lambda rows: [()] * len(rows))
+NO_PREMISES = RowPremises("", lambda _task: lambda rows: [()] * len(rows))
 
 
 @dataclass(frozen=True, slots=True)

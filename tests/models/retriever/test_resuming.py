@@ -123,6 +123,7 @@ AT_RANDOM = sorted(random.Random(5).sample(range(1, 12), 3))
             EVERYWHERE,
             id="all ways, everywhere",
         ),
+        pytest.param({"lora_by_repository": True, "lora_rank": 4}, [3, 5], id="an adapter by repository"),
         pytest.param(
             {"against_forgetting": "ewc", "loss": "mse"},
             AT_RANDOM,

@@ -13,6 +13,7 @@ import pytest
 
 from pipeline.jobs.specs import RetrieverSpec
 from pipeline.lean.client.messages import Expression, Goal, Variable
+from pipeline.models.datasets import TaskData
 from pipeline.models.retriever.corpus import Corpus, Premise
 from pipeline.models.retriever.finder import PremiseFinder, load_retriever
 from pipeline.models.tactics.generate import Generator
@@ -107,9 +108,9 @@ def test_a_row_s_premises_are_those_of_its_own_dataset_that_its_theorem_may_use(
     folder = make_tiny_retriever(tmp_path / "chain" / "r-1", d_model=32, layers=1)
 
     def of_checkpoint(
-        chain: Path, checkpoint: str, corpus: Corpus, *, device: Any, **settings: Any
+        chain: Path, checkpoint: str, corpus: Corpus, *, repository: str, device: Any, **settings: Any
     ) -> PremiseFinder:
-        assert chain / checkpoint == folder
+        assert (chain / checkpoint, repository) == (folder, "r")
         return PremiseFinder(load_retriever(folder, device=device), corpus, **settings)
 
     monkeypatch.setattr(PremiseFinder, "of_checkpoint", of_checkpoint)
@@ -126,13 +127,13 @@ def test_a_row_s_premises_are_those_of_its_own_dataset_that_its_theorem_may_use(
         Row("⊢ p", "rfl", "Demo.F0.p2", "Demo/F0.lean", 0, start=(5, 1)),
         Row("⊢ p", "rfl", "Demo.F1.t", "Demo/F1.lean", 0, start=(99, 1)),
     ]
-    above, imported = premises.of(dataset)(rows)
+    above, imported = premises.of(TaskData("r", dataset))(rows)
     assert {code.partition("<a>")[2].partition("</a>")[0] for code in above} == {"Demo.F0.p0", "Demo.F0.p1"}
     files = {code.partition("<a>Demo.")[2][:2] for code in imported}
     corpus = Corpus(dataset / "corpus.jsonl")
     assert files == {path[5:7] for path in ("Demo/F1.lean", *corpus.get_dependencies("Demo/F1.lean"))}
     words = row_premises(spec.model_copy(update={"checkpoint": "bm25", "premises": 1}))
-    ((found,),) = words.of(dataset)([replace(rows[0], state="⊢ p0")])
+    ((found,),) = words.of(TaskData("r", dataset))([replace(rows[0], state="⊢ p0")])
     assert (words.name, found in above, "p0</a>" in found) == ("bm25/1", True, True)
 
 
@@ -157,7 +158,7 @@ def test_a_model_is_measured_with_the_premises_that_it_is_shown(
     rows = read_rows(path)
     assert len(json.loads(path.read_text())) > 3
     shown = evaluate(model, rows, most=3, find=find)
-    alone = evaluate(model, rows, most=3, find=NO_PREMISES.of(path))
+    alone = evaluate(model, rows, most=3, find=NO_PREMISES.of(TaskData("r", path.parent.parent)))
     assert len(asked) == 3, "of the steps that are measured alone"
     assert shown.dataset == alone.dataset, "the same steps, so that checkpoints can be compared"
     prompts = [request.premises for request in requests]

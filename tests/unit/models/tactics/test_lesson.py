@@ -163,7 +163,7 @@ def test_in_the_split_by_premises_none_of_our_own_proofs_is_learned_and_they_are
 def test_rows_have_the_premises_of_their_own_repositories(tmp_path: Path) -> None:
     new = task(tmp_path, "New", 6, proofs=ours(("Elsewhere", 1)))
     given = lesson(new, CONFIG, [task(tmp_path, "Old", 6)])
-    premises = RowPremises("r", lambda folder: lambda rows: [(folder.name,)] * len(rows))
+    premises = RowPremises("r", lambda task: lambda rows: [(task.dataset.name,)] * len(rows))
     shown = given.shown(premises, new, replace(CONFIG, premise_dropout=0.0))
     assert {(row.path, row.premises) for row in shown.rows} == {
         ("New.lean", ("New-6",)),

@@ -1,0 +1,197 @@
+"""LoRA by repository: each repository's adapter is trained, measured, indexed and asked for that repository alone."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from pipeline.jobs.protocol import JobSpec
+from pipeline.jobs.specs import TrainRetrieverSpec
+from pipeline.models.adapters import adapters_of, model_for
+from pipeline.models.chain import Chain, Checkpoint
+from pipeline.models.datasets import TaskData
+from pipeline.models.errors import ConfigError, ModelError
+from pipeline.models.libraries import tensors_digest
+from pipeline.models.model_files import file_digest, files_in
+from pipeline.models.retriever.config import RetrieverConfig
+from pipeline.models.retriever.corpus import Corpus
+from pipeline.models.retriever.encoder import load_encoder, load_tokens, train_adapter
+from pipeline.models.retriever.finder import PremiseFinder, load_retriever
+from pipeline.models.retriever.index import embed_texts
+from pipeline.models.retriever.job import RetrieverJob
+from pipeline.models.retriever.learning import learn, measure, plan
+from tests.support.retrieval import small_config, write_dataset
+
+pytestmark = pytest.mark.timeout(300)
+
+ONE, TWO, NEW = "example.org/one", "example.org/two", "example.org/new"
+WEIGHTS = "adapter_model.safetensors"
+
+
+@dataclass(frozen=True)
+class Learned:
+    """A chain of two repositories, with their indices; not to be changed."""
+
+    chain: Chain
+    indices: Path
+    config: RetrieverConfig
+    tasks: tuple[TaskData, TaskData]
+    first: Checkpoint
+    second: Checkpoint
+
+    def adapter(self, checkpoint: Checkpoint, repository: str) -> Path:
+        return adapters_of(self.chain.path(checkpoint.checkpoint))[repository]
+
+    def vectors(self, checkpoint: Checkpoint, repository: str) -> Tensor:
+        """Return those of the first repository's premises."""
+        retriever = load_retriever(
+            self.chain.path(checkpoint.checkpoint), device="cpu", repository=repository
+        )
+        vectors, _ = retriever.premises(Corpus(self.tasks[0].dataset / "corpus.jsonl"))
+        return vectors
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Learned:
+    root = tmp_path_factory.mktemp("by-repository")
+    one, two = (
+        TaskData(name, write_dataset(root / str(number), seed=number, alphabet=number, files=3))
+        for number, name in enumerate((ONE, TWO))
+    )
+    chain, indices = Chain(root / "retriever"), root / "indices"
+    config = small_config(
+        model, lora_by_repository=True, lora_rank=4, lr=2e-2, against_forgetting="ewc+replay+average"
+    )
+    first = learn(one, chain, config, parent=None, indices=indices)
+    measure(model_for(chain.path(first.checkpoint), ONE), one, config, indices=indices)
+    second = learn(two, chain, config, parent=first.checkpoint, earlier=[one], indices=indices)
+    return Learned(chain, indices, config, (one, two), first, second)
+
+
+def test_another_repository_s_training_changes_no_bit_of_an_adapter_nor_of_its_vectors_and_answers(
+    learned: Learned,
+) -> None:
+    before, after = learned.adapter(learned.first, ONE), learned.adapter(learned.second, ONE)
+    assert files_in(before) == files_in(after)
+    assert all(file_digest(before / name) == file_digest(after / name) for name in files_in(before))
+    assert torch.equal(learned.vectors(learned.first, ONE), learned.vectors(learned.second, ONE))
+    metrics = [measure(folder, learned.tasks[0], learned.config).metrics for folder in (before, after)]
+    assert metrics[0] == metrics[1]
+    own = learned.adapter(learned.second, TWO)
+    assert file_digest(own / WEIGHTS) != file_digest(before / WEIGHTS)
+    read = learned.chain.read(learned.second.checkpoint, verify=True)
+    assert read.about["adapters"] == {ONE: before.name, TWO: own.name}
+
+
+def test_each_repository_s_goals_are_asked_of_its_own_adapter_and_a_new_one_s_of_the_base(
+    learned: Learned, model: Path
+) -> None:
+    folder = learned.chain.path(learned.second.checkpoint)
+    base = load_retriever(model, device="cpu")
+    vectors, _ = base.premises(Corpus(learned.tasks[0].dataset / "corpus.jsonl"))
+    assert torch.equal(learned.vectors(learned.second, NEW), vectors)
+    kinds = [vectors, *(learned.vectors(learned.second, name) for name in (ONE, TWO))]
+    assert not any(torch.equal(kinds[left], kinds[right]) for left, right in ((0, 1), (0, 2), (1, 2)))
+    with pytest.raises(ModelError, match=r"an adapter for each of .*, and nothing says which"):
+        load_retriever(folder, device="cpu")
+    corpus = Corpus(learned.tasks[0].dataset / "corpus.jsonl")
+    finder = PremiseFinder.of_checkpoint(learned.chain.folder, folder.name, corpus, repository=ONE)
+    assert torch.equal(finder._vectors, kinds[1])
+
+
+def test_an_index_is_of_one_repository_s_adapter_and_stays_when_another_is_trained(learned: Learned) -> None:
+    own = measure(
+        learned.adapter(learned.second, ONE), learned.tasks[0], learned.config, indices=learned.indices
+    )
+    assert own.new_embeddings == 0, "they were embedded before the other was trained"
+    fresh = measure(
+        learned.adapter(learned.second, TWO), learned.tasks[1], learned.config, indices=learned.indices
+    )
+    assert fresh.new_embeddings > 0
+
+
+def test_an_index_goes_with_the_last_checkpoint_that_can_use_it(tmp_path: Path, learned: Learned) -> None:
+    chain = Chain(shutil.copytree(learned.chain.folder, tmp_path / "retriever"))
+    indices = shutil.copytree(learned.indices, tmp_path / "indices")
+
+    def embedded() -> int:
+        source = learned.adapter(learned.second, ONE)
+        return measure(source, learned.tasks[0], learned.config, indices=indices).new_embeddings
+
+    chain.remove(learned.first.checkpoint, indices)
+    assert embedded() == 0, "the second checkpoint has that adapter too"
+    chain.remove(learned.second.checkpoint, indices)
+    assert embedded() > 0
+
+
+def test_a_first_training_protects_nothing_and_a_later_one_its_own_repository(
+    tmp_path: Path, learned: Learned
+) -> None:
+    one, two = learned.tasks
+    free = replace(learned.config, against_forgetting="none")
+    alone = learn(one, Chain(tmp_path / "chain"), free, parent=None)
+    assert alone.digest == learned.first.digest
+    assert learned.first.config["against_forgetting"] == "ewc+replay+average"
+
+    def planned(*earlier: TaskData) -> str:
+        parent = learned.second.checkpoint
+        return plan(one, learned.chain, learned.config, parent=parent, earlier=earlier).data
+
+    before = TaskData(ONE, learned.tasks[1].dataset)
+    assert planned(two) == planned()
+    assert planned(before, two) == planned(before) != planned()
+
+
+def test_a_task_goes_on_from_its_own_adapter(tmp_path: Path, learned: Learned) -> None:
+    chain = Chain(shutil.copytree(learned.chain.folder, tmp_path / "retriever"))
+    grown = TaskData(ONE, write_dataset(tmp_path / "grown", theorems=70, files=3))
+    gentle = replace(learned.config, lr=1e-7)
+    made = learn(grown, chain, gentle, parent=learned.second.checkpoint, earlier=learned.tasks)
+    adapters = adapters_of(chain.path(made.checkpoint))
+    assert file_digest(adapters[TWO] / WEIGHTS) == file_digest(learned.adapter(learned.second, TWO) / WEIGHTS)
+    vectors = replace(learned, chain=chain).vectors(made, ONE)
+    moved = [
+        float((learned.vectors(learned.second, repository) - vectors).abs().max())
+        for repository in (ONE, NEW)
+    ]
+    assert moved[0] < 1e-3 < moved[1], "such a rate would teach nothing anew"
+
+
+def test_a_checkpoint_is_measured_on_each_task_with_that_task_s_adapter(learned: Learned) -> None:
+    nobody: Any = None
+    order = TrainRetrieverSpec(
+        repository=ONE, chain=learned.chain.folder, parent=None, indices=learned.indices
+    )
+    spec = JobSpec("job", "train", 1, learned.chain.folder, order)
+    measuring = RetrieverJob(learned.config, spec, nobody)
+    for one in learned.tasks:
+        found = measuring.measure(learned.second.checkpoint, one, "test", lambda _done, _total: None)
+        own = measure(learned.adapter(learned.second, one.name), one, learned.config)
+        assert {name: found.metrics[name] for name in own.metrics} == own.metrics, one.name
+
+
+def test_an_adapter_alone_is_trained_and_a_new_one_changes_no_vector(model: Path) -> None:
+    encoder, tokens = load_encoder(model), load_tokens(model)
+    before = embed_texts(encoder, tokens, ["⊢ p"], 64)
+    train_adapter(encoder, rank=4, seed=7)
+    trained = {name for name, weight in encoder.named_parameters() if weight.requires_grad}
+    assert trained
+    assert all("lora_" in name for name in trained)
+    assert torch.equal(embed_texts(encoder, tokens, ["⊢ p"], 64), before)
+    same, other = load_encoder(model), load_encoder(model)
+    train_adapter(same, rank=4, seed=7)
+    train_adapter(other, rank=4, seed=8)
+    digests = [tensors_digest(one.state_dict()) for one in (encoder, same, other)]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_chain_stays_of_its_kind(learned: Learned) -> None:
+    shared = replace(learned.config, lora_by_repository=False)
+    with pytest.raises(ConfigError, match=r"holds an adapter for each repository\. Set it to true"):
+        plan(learned.tasks[0], learned.chain, shared, parent=learned.second.checkpoint)
