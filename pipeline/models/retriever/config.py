@@ -48,6 +48,7 @@ class RetrieverConfig(Config):
             a third more time for a fraction of the memory; "auto": on a GPU.
         num_hard_negatives: of a pair's negatives, so many that the model, as the task finds it, ranks high among those
             that the theorem may use and does not; fewer where `num_in_file_negatives` leaves no room.
+        save_minutes: the most that a killed run loses, and a step. 0: every step is saved.
         against_forgetting: "none", or ways joined by "+": "ewc", "replay", "average".
         lambda_value: of EWC: the penalty's gradient as a share of the loss's over a task's first steps. 0: no penalty.
         fisher_samples: examples that EWC's Fisher information is estimated on, shared among all that was learned.
@@ -100,7 +101,7 @@ class RetrieverConfig(Config):
     loss: Loss = "contrastive"
     temperature: PositiveNumber = 0.05
     schedule: Schedule = "cosine"
-    checkpoint_every_n_steps: Positive = 500
+    save_minutes: Number = 10.0
     against_forgetting: AgainstForgetting = "ewc+replay+average"
     fisher_samples: Positive = 512
     average_weight: Share = 0.75
@@ -119,7 +120,7 @@ class RetrieverConfig(Config):
             "num_workers",
             "timeout_seconds",
             "log_every_n_steps",
-            "checkpoint_every_n_steps",
+            "save_minutes",
             "eval_batch_size",
             "gradient_checkpointing",
             "baselines",

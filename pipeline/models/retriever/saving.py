@@ -1,7 +1,8 @@
 """The saved steps of a run, with the weights of its best epoch so far.
 
-Each file is written beside, flushed and renamed, so that a file under its name is always complete. An interrupted run
-continues from its newest step and ends with the same weights.
+Each file is written beside, flushed and renamed, so that a file under its name is always complete. That is done by a
+thread, from a copy in memory, while the next steps are learned. An interrupted run continues from its newest step and
+ends with the same weights.
 """
 
 from __future__ import annotations
@@ -9,14 +10,17 @@ from __future__ import annotations
 import math
 import os
 import pickle
+import time
 import zipfile
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from lightning_fabric.plugins.io.torch_io import TorchCheckpointIO
+from lightning_utilities.core.apply_func import apply_to_collection
 from pytorch_lightning.callbacks import Checkpoint
 from torch import Tensor
 
@@ -53,8 +57,15 @@ def check_whole(path: Path) -> None:
 
 
 class WholeFiles(TorchCheckpointIO):
-    """Lightning's checkpoints, atomic and flushed to the disk. Its own go through a second copy in memory and the
-    system's /tmp."""
+    """Lightning's checkpoints, each written by a thread; of a folder the newest ones stay.
+
+    Lightning ends it with the run, however that ends. Its own way to write in a thread copies a GPU's tensors on the
+    GPU.
+    """
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(1, "saving")
+        self._writing: Future[None] | None = None
 
     def save_checkpoint(
         self,
@@ -62,22 +73,40 @@ class WholeFiles(TorchCheckpointIO):
         path: str | os.PathLike[str],
         storage_options: Any | None = None,  # noqa: ARG002 - Lightning's signature
     ) -> None:
-        """Save.
+        """Begin to write, once the file before is written.
 
         Raises:
-            CheckpointError: the disk refused.
+            CheckpointError: the disk refused the file before.
         """
-        place = Path(path)
-        try:
-            place.parent.mkdir(parents=True, exist_ok=True)
-            with written_whole(place, temporary=place.with_name(f".{place.name}.part")) as file:
-                torch.save(checkpoint, file)
-        # PyTorch turns a disk error into a RuntimeError.
-        except (OSError, RuntimeError) as error:
-            raise CheckpointError(
-                f"{place} cannot be written ({disk_reason(error)}). Make room, then run it again: it continues from "
-                "the saved files"
-            ) from error
+        self.teardown()
+        # The next step changes tensors and lists in place.
+        copy = apply_to_collection(checkpoint, Tensor, lambda tensor: tensor.detach().to("cpu", copy=True))
+        self._writing = self._thread.submit(_write, copy, Path(path))
+
+    def teardown(self) -> None:
+        """Wait until the last file is written.
+
+        Raises:
+            CheckpointError: the disk refused it.
+        """
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+
+def _write(checkpoint: dict[str, Any], place: Path) -> None:
+    try:
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with written_whole(place, temporary=place.with_name(f".{place.name}.part")) as file:
+            torch.save(checkpoint, file)
+        for old in sorted(place.parent.glob("step=*.ckpt"), key=_step_of)[:-_KEPT]:
+            old.unlink()
+    # PyTorch turns a disk error into a RuntimeError.
+    except (OSError, RuntimeError) as error:
+        raise CheckpointError(
+            f"{place} cannot be written ({disk_reason(error)}). Make room, then run it again: it continues from "
+            "the saved files"
+        ) from error
 
 
 def newest_step(steps: Path) -> Path | None:
@@ -96,18 +125,20 @@ def _step_of(path: Path) -> int:
 
 
 class StepCheckpoints(Checkpoint):
-    """Saves the run's whole state every so many optimiser steps, and after each epoch but the last.
+    """Saves the run's whole state after an optimiser step, every so many seconds.
 
     A step that ends an epoch is saved after the epoch's validation: resuming from a state between the two, Lightning
     would skip the validation and might choose another best epoch. A state in which training is to stop is not saved,
     because Lightning does not save the decision to stop.
 
-    If the job is preempted (`pipeline.jobs.preemption`) in any of its processes, all save the current step and end.
+    If the job is preempted (`pipeline.jobs.preemption`) in any of its processes, all save the current step and end,
+    which Lightning lets them when it is written (`WholeFiles.teardown`).
     """
 
-    def __init__(self, folder: Path, *, every: int) -> None:
+    def __init__(self, folder: Path, *, every_s: float) -> None:
         self._folder = folder
-        self._every = every
+        self._every_s = every_s
+        self._next = time.monotonic() + every_s
 
     def on_train_batch_end(
         self,
@@ -119,15 +150,12 @@ class StepCheckpoints(Checkpoint):
     ) -> None:
         whole = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
         last = batch_idx + 1 == trainer.num_training_batches
-        if not whole or last:
-            return
-        wanted = any_of(preemption.wanted())
-        if wanted or trainer.global_step % self._every == 0:
-            self._save(trainer, pl_module, then_end=wanted)
+        if whole and not last:
+            self._save_when_due(trainer, pl_module)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if not trainer.should_stop and trainer.current_epoch + 1 != trainer.max_epochs:
-            self._save(trainer, pl_module, then_end=any_of(preemption.wanted()))
+            self._save_when_due(trainer, pl_module)
 
     def on_train_start(
         self,
@@ -137,13 +165,13 @@ class StepCheckpoints(Checkpoint):
         # Lightning's own handler ends a run between the step and its saving.
         preemption.listen()
 
-    def _save(self, trainer: pl.Trainer, model: pl.LightningModule, *, then_end: bool) -> None:
+    def _save_when_due(self, trainer: pl.Trainer, model: pl.LightningModule) -> None:
+        if not any_of(preemption.wanted() or time.monotonic() >= self._next):
+            return
         check_finite(model)
         trainer.save_checkpoint(self._folder / f"step={trainer.global_step}.ckpt")
-        if trainer.is_global_zero:
-            for old in sorted(self._folder.glob("step=*.ckpt"), key=_step_of)[:-_KEPT]:
-                old.unlink()
-        if then_end:
+        self._next = time.monotonic() + self._every_s
+        if any_of(preemption.wanted()):
             raise preemption.Yielded(f"step {trainer.global_step} is saved")
 
 

@@ -251,7 +251,7 @@ def _trainer(
         ]
     callbacks += watchers.callbacks
     # The last one: it saves the other callbacks' state.
-    callbacks.append(StepCheckpoints(run / "steps", every=config.checkpoint_every_n_steps))
+    callbacks.append(StepCheckpoints(run / "steps", every_s=60 * config.save_minutes))
     cuda = on_cuda(config)
     chosen = config.precision
     if chosen == "auto":

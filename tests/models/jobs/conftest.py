@@ -25,18 +25,8 @@ MODULES: dict[ModelKind, str] = {
     "tactics": "train_tactics",
     "progress": "train_progress",
 }
-OFTEN: dict[ModelKind, dict[str, Any]] = {
-    "retriever": {"checkpoint_every_n_steps": 1},
-    "tactics": {"save_minutes": 0.0},
-    "progress": {"save_minutes": 0.0},
-}
-"""What has a training save each step."""
-SELDOM: dict[ModelKind, dict[str, Any]] = {
-    "retriever": {"checkpoint_every_n_steps": 1000},
-    "tactics": {},
-    "progress": {},
-}
-"""What has it save none before it ends, but for the wish to make way."""
+OFTEN = {"save_minutes": 0.0}
+"""What has a training save each step. Otherwise it saves none before it ends, but for the wish to make way."""
 
 
 class Bench:
@@ -192,7 +182,6 @@ def traced(
 
 def check_resumed(
     train: Callable[..., Outcome],
-    model: ModelKind,
     whole: Outcome,
     *,
     chain: Chain,
@@ -203,7 +192,6 @@ def check_resumed(
 
     Args:
         train: runs one attempt more of the job, in a chain that does not have its checkpoint.
-        model: what is trained.
         whole: what the same training said in one attempt.
         chain: where `train` writes.
         measured: the repository whose val split is measured last.
@@ -214,7 +202,7 @@ def check_resumed(
     """
     (expected,) = whole.of("checkpoint_saved")
     steps = expected["steps"]
-    cut = train(config=OFTEN[model], kill=("training", steps - 1))
+    cut = train(config=OFTEN, kill=("training", steps - 1))
     assert (cut.returncode, cut.events) == (-signal.SIGKILL, [])
     assert not chain.has(expected["checkpoint"])
     # What a kill in the middle of a save leaves: files, and no word yet that they are whole.
@@ -222,15 +210,16 @@ def check_resumed(
         shutil.copytree(saved, saved.with_name(f"{saved.name}0"), ignore=shutil.ignore_patterns("whole"))
     meanwhile()
     # Asked to make way, it saves the step that it is at.
-    asked = train(config=SELDOM[model], kill=("training", steps - 1), number=signal.SIGTERM)
+    asked = train(kill=("training", steps - 1), number=signal.SIGTERM)
     assert (asked.returncode, asked.events) == (preemption.STATUS, [])
-    assert asked.steps() == [steps - 1], "the step that was killed was not saved, the one before was"
+    # The step that was killed was not saved. The one before was, or a thread was writing it.
+    assert asked.steps() in ([steps - 1], [steps - 2, steps - 1])
     assert f"preempted: step {steps - 1} is saved" in asked.stderr
-    unmeasured = train(config=OFTEN[model], kill=(f"measuring {measured}, val", 1))
+    unmeasured = train(config=OFTEN, kill=(f"measuring {measured}, val", 1))
     assert unmeasured.returncode == -signal.SIGKILL
     assert [event["type"] for event in unmeasured.events] == ["checkpoint_saved", "evaluation_finished"]
     assert unmeasured.steps() == [steps]
-    ended = train(config=OFTEN[model])
+    ended = train(config=OFTEN)
     assert ended.events[:2] == unmeasured.events
     assert ended.steps() == []
     (made,) = ended.of("checkpoint_saved")

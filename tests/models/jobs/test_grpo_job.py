@@ -113,7 +113,7 @@ def test_it_learns_what_lean_rewards_and_goes_on_after_a_kill_to_the_same_weight
     assert about["fitted"]["measures"]["groups_without_signal"] < 1.0
 
     shutil.rmtree(chain.path(saved["checkpoint"]))
-    check_resumed(rewarded.train, "tactics", whole, chain=chain, measured="example.org/Goals")
+    check_resumed(rewarded.train, whole, chain=chain, measured="example.org/Goals")
 
 
 def test_what_it_does_not_take_is_said_and_leaves_nothing(rewarded: Rewarded) -> None:

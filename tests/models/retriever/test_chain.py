@@ -77,7 +77,7 @@ def test_other_data_another_parent_or_another_setting_is_another_checkpoint(
 
     moved = shutil.copytree(tasks[0].dataset, tmp_path / "moved")
     assert planned(task=TaskData("a", moved)) == planned()
-    assert planned(small_config(model, num_workers=2, checkpoint_every_n_steps=1)) == planned()
+    assert planned(small_config(model, num_workers=2, save_minutes=0.0)) == planned()
     assert planned(small_config(model, seed=1)) != planned()
     lines = (moved / "corpus.jsonl").read_text().splitlines()
     lines[2] = json.dumps({**json.loads(lines[2]), "imports": []})

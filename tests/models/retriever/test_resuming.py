@@ -149,7 +149,7 @@ def test_a_run_that_was_killed_ends_with_the_very_weights_of_one_that_was_not(
     make_tiny_retriever(tmp_path / "model", d_model=32, layers=1, dropout=0.2)
     for number, name in enumerate("ab"):
         write_dataset(tmp_path / name, seed=number, alphabet=number, theorems=44, files=3)
-    shared = {"max_epochs": 3, "batch_size": 4, "accumulate_grad_batches": 2, "checkpoint_every_n_steps": 2}
+    shared = {"max_epochs": 3, "batch_size": 4, "accumulate_grad_batches": 2, "save_minutes": 0.0}
     done = programs.start(
         PROGRAM, tmp_path, json.dumps({**shared, **settings}), json.dumps(kills), folder=tmp_path / "said"
     ).wait()

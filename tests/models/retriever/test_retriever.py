@@ -1,9 +1,10 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 import torch
@@ -208,8 +209,11 @@ def test_scores_that_are_no_numbers_are_an_error_and_no_empty_ranking() -> None:
 
 def test_a_step_s_file_that_cannot_be_read_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
     assert newest_step(tmp_path / "none") is None
-    for step in (5, 10):
-        WholeFiles().save_checkpoint({"state": torch.zeros(1000)}, tmp_path / f"step={step}.ckpt")
+    files = WholeFiles()
+    for step in (1, 5, 10):
+        files.save_checkpoint({"state": torch.zeros(1000)}, tmp_path / f"step={step}.ckpt")
+    files.teardown()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["step=10.ckpt", "step=5.ckpt"]
     assert newest_step(tmp_path) == tmp_path / "step=10.ckpt"
     newest = tmp_path / "step=10.ckpt"
     whole = newest.read_bytes()
@@ -221,11 +225,37 @@ def test_a_step_s_file_that_cannot_be_read_is_passed_over_for_the_one_before(tmp
 
 
 def test_a_file_that_cannot_be_written_leaves_the_one_before_it(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    WholeFiles().save_checkpoint({"a": 1}, path)
+    path, files = tmp_path / "file", WholeFiles()
+    files.save_checkpoint({"a": 1}, path)
+    files.save_checkpoint({"a": lambda: 1}, path)
     with pytest.raises((AttributeError, pickle.PicklingError)):
-        WholeFiles().save_checkpoint({"a": lambda: 1}, path)
+        files.teardown()
     assert torch.load(path) == {"a": 1}
     (tmp_path / "blocked").write_text("")
+    files.save_checkpoint({"a": 2}, tmp_path / "blocked" / "file")
     with pytest.raises(CheckpointError, match="cannot be written"):
-        WholeFiles().save_checkpoint({"a": 2}, tmp_path / "blocked" / "file")
+        files.save_checkpoint({"a": 3}, path)
+    assert torch.load(path) == {"a": 1}
+
+
+def test_what_is_written_is_what_was_saved_however_far_training_has_gone_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone_on, save = threading.Event(), torch.save
+
+    def save_later(content: object, file: BinaryIO) -> None:
+        assert gone_on.wait(60)
+        save(content, file)
+
+    monkeypatch.setattr(torch, "save", save_later)
+    weights, curve = torch.zeros(3), [1.0]
+    files, path = WholeFiles(), tmp_path / "step=1.ckpt"
+    files.save_checkpoint({"weights": {"w": weights}, "curve": {"loss": curve}}, path)
+    weights += 1
+    curve.append(2.0)
+    assert not path.exists(), "the step after it does not wait for the disk"
+    gone_on.set()
+    files.teardown()
+    content = torch.load(path)
+    assert content["weights"]["w"].tolist() == [0, 0, 0]
+    assert content["curve"] == {"loss": [1.0]}

@@ -157,7 +157,7 @@ def test_whatever_a_run_computes_in_its_checkpoint_is_float32_and_the_next_task_
 def test_a_run_that_is_cut_off_after_any_step_of_an_epoch_takes_all_that_are_left(
     tmp_path: Path, tasks: list[TaskData], model: Path
 ) -> None:
-    config = small_config(model, checkpoint_every_n_steps=1, against_forgetting="none", num_hard_negatives=0)
+    config = small_config(model, save_minutes=0.0, against_forgetting="none", num_hard_negatives=0)
     whole = learn(tasks[0], Chain(tmp_path / "whole"), config, parent=None)
     cut = Chain(tmp_path / "cut")
 
@@ -183,7 +183,7 @@ def test_a_run_that_is_cut_off_after_any_step_of_an_epoch_takes_all_that_are_lef
 def test_a_run_that_is_cut_off_between_an_epoch_s_last_step_and_its_validation_still_validates_it(
     tmp_path: Path, tasks: list[TaskData], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = small_config(model, max_epochs=3, checkpoint_every_n_steps=1, against_forgetting="none")
+    config = small_config(model, max_epochs=3, save_minutes=0.0, against_forgetting="none")
 
     epochs: list[int] = []
     validated = PremiseRetriever.on_validation_epoch_end
