@@ -1,3 +1,3 @@
-"""Decide which jobs are due and which may start: pure functions of the view, the settings and the time."""
+"""Decide the due jobs and their starts, as pure functions of the view, the settings and the time."""
 
 from __future__ import annotations

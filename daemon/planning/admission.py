@@ -1,9 +1,10 @@
-"""Pure: which of the due jobs begin now, on which GPUs, and what the others wait for.
+"""Choose the due jobs to begin now, their GPUs, and the reasons why the others wait. Pure.
 
-Repositories share the slots: of all due jobs, long or short, those of the repository that had least of the slots lately
-go first (`SlotQueue.served`). One that has waited SHARE_S for a long job takes the slot of one that had more and has
-held it for at least as long: a trace or a search that has recorded something since it began ends there, and goes on
-later. Where none can be stopped without losing work (a build, a long file), one job begins beside the slots.
+Repositories share the slots. The one with the fewest seconds of slots lately goes first (`SlotQueue.served`),
+for long and short jobs alike. When a repository has waited SHARE_S for a long job, it takes the slot of one
+with more seconds, if that has held it for at least SHARE_S: a trace or search with something recorded since
+its start is preempted, and resumes later. If nothing can be stopped without losing work (a build, a long
+file), one job begins beyond the slots.
 """
 
 from __future__ import annotations
@@ -26,19 +27,19 @@ _NO_ROOM = "room on the cluster; the running jobs and other people's have its CP
 _NO_SLOT = (_SLOTS, _LAST_SLOT)
 _LANE = "the job before it, which is of the same branch or model"
 SHARE_S = 45.0
-"""So long jobs of other repositories keep one waiting for a slot: a new commit's sorries are tried within a minute, and
-a job that makes room has loaded its imports by then and done something with them."""
+"""The time for which long jobs of other repositories keep one waiting for a slot. A new commit's sorries are
+tried within a minute, and by then the preempted job has loaded its imports and worked."""
 _NO_MONEY_FOR = timedelta(hours=1)
 _NOBODY: Mapping[str, float] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """The jobs that begin now, most urgent first and with the GPUs that they lease, and what the others wait for.
+    """The jobs to begin now, most urgent first and with their GPUs, and why the others wait.
 
-    `waits` has the reasons of single jobs, `classes` those of all jobs of a class that `waits` does not name.
-    `for_gpu` are the proofs that only wait for a GPU which another job has, as people call them; `for_slot` is the
-    first job of each repository that waits for a slot.
+    `waits` holds the reasons of single jobs, `classes` those of all other jobs of a class. `for_gpu`
+    describes the proof jobs waiting only for a GPU leased to another job; `for_slot` is the first job of each
+    repository waiting for a slot.
     """
 
     start: tuple[DueJob, ...] = ()
@@ -48,7 +49,7 @@ class Admission:
     for_slot: Mapping[str, DueJob] = field(default_factory=dict)
 
     def why(self, job: DueJob) -> str | None:
-        """Return what a job of the plan waits for; None for one that begins."""
+        """Return the reason why a job of the plan waits; None if it begins."""
         if any(one.job == job.job for one in self.start):
             return None
         if any(one.lane == job.lane for one in self.start):
@@ -57,11 +58,11 @@ class Admission:
 
 
 class Money:
-    """Holds paid jobs back after one has ended for want of money.
+    """Holds paid jobs back after one ended for want of money.
 
-    No other begins for an hour, or until the ledger grows, the day ends, or the limit changes. Without this, each paid
-    job would start just to find the budget spent: tens of thousands a day with a million sorries. It is an hour and not
-    the day because another job may need less, and because money may be returned before the job ends.
+    No other begins for an hour, or until the ledger grows, the day ends, or the limit changes. Otherwise each
+    paid job would start just to find the budget spent: tens of thousands a day with a million sorries. An
+    hour and not the day, because another job may need less, and money may be returned before the job ends.
     """
 
     def __init__(self) -> None:
@@ -69,11 +70,11 @@ class Money:
         self._until = datetime.min.replace(tzinfo=UTC)
 
     def spent(self, settings: Settings, *, now: datetime) -> None:
-        """Take note that a job has just found too little."""
+        """Record the failure of a job for want of money."""
         self._spent, self._until = _money(settings, now), now + _NO_MONEY_FOR
 
     def why(self, settings: Settings, *, now: datetime) -> str:
-        """Return what jobs that cost money wait for; "" where there may be enough."""
+        """Return why paid jobs wait; "" if there may be enough money."""
         if now >= self._until or self._spent != _money(settings, now):
             return ""
         return (
@@ -93,9 +94,9 @@ _FORGOTTEN_S = 0.5
 
 
 class SlotQueue:
-    """The repositories that wait for a slot, since when, and what each has had of the slots of late.
+    """The repositories waiting for a slot, the start of each wait, and their recent seconds of slots.
 
-    One that has a long job running waits for none. With one slot for all jobs, the short ones wait here too.
+    A repository with a long job running is not waiting. If all jobs share one slot, short jobs wait here too.
     """
 
     def __init__(self) -> None:
@@ -108,9 +109,9 @@ class SlotQueue:
         self._counted_at = 0.0
 
     def update(self, waiting: Mapping[str, DueJob], holders: Sequence[SlotHolder], *, now: float) -> None:
-        """Take the repositories of the last admission for those that wait; `now` is of any steady clock, in seconds.
+        """Replace the waiting repositories by the last admission's; `now`: seconds of a steady clock.
 
-        A repository with nothing due for a moment, while its own commit is scanned, keeps its waiting time.
+        A repository without due jobs for a moment, while its own commit is scanned, keeps its waiting time.
         """
         self._count(holders, now=now)
         served = {holder.repository for holder in holders if KINDS[holder.kind].long}
@@ -120,7 +121,7 @@ class SlotQueue:
         self._since = {key: self._since.get(key, now) for key in self._seen}
 
     def _count(self, holders: Sequence[SlotHolder], *, now: float) -> None:
-        """Charge the time since the last update to those that held slots then."""
+        """Charge the time since the last update to the repositories with slots then."""
         seconds, self._counted_at = now - self._counted_at, now
         if self.served:
             left = 0.5 ** (seconds / _HALF_LIFE_S)
@@ -129,16 +130,16 @@ class SlotQueue:
             self.served[key] = self.served.get(key, 0.0) + seconds
         self._held = tuple(holder.repository for holder in holders)
         for key in self._held:
-            self.served.setdefault(key, _FORGOTTEN_S)  # it has a slot now, though for no time yet
+            self.served.setdefault(key, _FORGOTTEN_S)  # it has a slot now, for no time yet
 
     def overdue(self, *, now: float) -> tuple[str, ...]:
-        """Return the repositories that have waited for their share's time, the longest first."""
+        """Return the repositories whose wait has reached SHARE_S, the longest wait first."""
         since = self._since
         late = [(since[key], key) for key in self._waits if now - since[key] >= SHARE_S]
         return tuple(key for _, key in sorted(late))
 
     def until_s(self, holders: Callable[[], Sequence[SlotHolder]], *, now: float) -> float | None:
-        """Return the seconds until a turn may end or begin by the clock alone; None where nobody waits."""
+        """Return the seconds until the clock alone may end or begin a turn; None if nobody waits."""
         if not self._waits:
             return None
         left = [self._since[key] + SHARE_S - now for key in self._waits]
@@ -152,9 +153,7 @@ def turn_ends(
     *,
     served: Mapping[str, float] = _NOBODY,
 ) -> tuple[SlotHolder | None, str]:
-    """Return the job to preempt for a repository that had less, or None; and the repository of which a job may begin
-    beside the slots, or "".
-    """
+    """Return the job to preempt, or None, and the repository allowed a job beyond the slots, or ""."""
     long = [holder for holder in holders if KINDS[holder.kind].long]
     if not overdue or any(holder.ends for holder in long):
         return None, ""
@@ -184,21 +183,21 @@ def admit(
     no_money: str = "",
     served: Mapping[str, float] = _NOBODY,
 ) -> Admission:
-    """Choose the jobs to start now: free slots, one per lane, free GPUs, one slot that long ones never take.
+    """Choose the jobs to start now, by free slots, lanes and GPUs; long jobs leave one slot free.
 
-    What learns takes no slot: a training of days must not keep commits and proofs waiting, nor wait for them. Nor does
-    what counts the past.
+    Trainings take no slot: one of days must not keep commits and proofs waiting, nor wait for them. Counts of
+    the past take none either.
 
     Args:
-        plan: what is due, most urgent first.
-        running: the kinds of the jobs that run.
-        max_running: how many slots there are.
+        plan: the due jobs, most urgent first.
+        running: the kinds of the running jobs.
+        max_running: the number of slots.
         gpus: the GPUs as they are now.
-        room: how many of those that leave the daemon's machine may run; None: as many as have slots.
-        no_cluster: what jobs that leave the daemon's machine wait for; "" for nothing.
-        beside: the repository of which a long job may begin although the slots are taken.
-        no_money: what jobs that cost money wait for; "" for nothing.
-        served: what repositories had of the slots lately (`SlotQueue.served`); less goes first.
+        room: the number of jobs allowed on other machines; None: as many as have slots.
+        no_cluster: why jobs for other machines wait; "" if they need not.
+        beside: the repository allowed a long job beyond the slots.
+        no_money: why paid jobs wait; "" if they need not.
+        served: the repositories' recent seconds of slots (`SlotQueue.served`); less goes first.
     """
     kinds = list(running)
     lanes: set[str] = set()
@@ -235,7 +234,7 @@ def admit(
         waits[job.job] = why
         one = JobClass.of(job)
         if why is not _LANE and one not in passed and not ahead:
-            # Nothing is freed while this goes on: what keeps this one keeps all others that need the same.
+            # Nothing is freed during this loop, so jobs with the same needs wait too.
             classes[one] = why
             passed.add(one)
     for one in passed:
@@ -248,7 +247,7 @@ def admit(
 
 
 def _shared_out(start: Sequence[DueJob], free: Sequence[Gpu]) -> tuple[DueJob, ...]:
-    """Share the free GPUs among the jobs that begin: the job with the fewest gets the next ones."""
+    """Share the free GPUs among the jobs about to begin: the job with the fewest gets the next ones."""
     jobs, left = list(start), list(free)
     while left:
         for place in sorted(range(len(jobs)), key=lambda place: len(jobs[place].leases)):
@@ -270,7 +269,7 @@ def _no_room(kinds: Sequence[Kind], room: int | None) -> str:
 
 
 def _no_slot(job: DueJob, kinds: Sequence[Kind], max_running: int, more: int) -> str:
-    """Return which slot a job waits for; `more`: slots beyond those that there are."""
+    """Return why a job waits for a slot, "" if it need not; `more`: slots beyond `max_running`."""
     if KINDS[job.kind].beside:
         return ""
     slots = [kind for kind in kinds if not KINDS[kind].beside]

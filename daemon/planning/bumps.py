@@ -1,6 +1,6 @@
-"""Which bumps a repository has due: those that users asked for, and with `try_bumps` one a week.
+"""List a repository's due bumps: the requested ones, and with `try_bumps` one a week.
 
-A bump works on the tip of the default branch as it is when the job begins, with the Lean that it raises to.
+A bump raises the tip of the default branch, as it is when the job begins, with the target's Lean.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from store.view.rows import BranchRow
 
 WEEK = timedelta(days=7)
 _SEARCHES = frozenset({0, 1, 2})
-"""The rungs that search for tactics in the job itself."""
+"""The rungs whose search runs in the job itself."""
 _RELEASE = re.compile(r"v(\d+)\.(\d+)\.(\d+)")
 
 
 def why_no_bump(view: sqlite3.Connection, repo: Repo, leans: Leans, *, toolchain: str) -> str:
-    """Return why a repository cannot be tried with a toolchain ("": its own); "" where it can."""
+    """Return why a repository cannot be tried with a toolchain ("": its own); "" if it can."""
     if not repo.enabled:
         return "is not enabled; write enabled = true in its [[repos]]"
     if repo.opt_out:
@@ -52,7 +52,7 @@ def why_no_bump(view: sqlite3.Connection, repo: Repo, leans: Leans, *, toolchain
 
 
 def default_branch(view: sqlite3.Connection, repo: Repo) -> BranchRow | None:
-    """Return the default branch where it is watched and its tip scanned; None where not."""
+    """Return the default branch if it is watched and its tip scanned, else None."""
     about = queries.repository(view, repo.key)
     for row in queries.branches(view, repo.key):
         if (
@@ -66,12 +66,12 @@ def default_branch(view: sqlite3.Connection, repo: Repo) -> BranchRow | None:
 
 
 def _raised(repo: Repo, branch: BranchRow) -> Project | None:
-    """Return the Lake project that a bump raises: the one at the root; None where that is not worked on."""
+    """Return the Lake project at the root, which a bump raises; None if the settings leave it out."""
     return next((one for one in worked_on(branch.lake_projects, repo.projects) if not one.folder), None)
 
 
 def bumps_due(look: Look, repo: Repo) -> Iterator[DueJob]:
-    """Yield the bumps that are due on the tip of the default branch."""
+    """Yield the due bumps of the default branch's tip."""
     view, settings = look.view, look.settings
     branch = default_branch(view, repo)
     project = None if branch is None else _raised(repo, branch)
@@ -90,7 +90,8 @@ def bumps_due(look: Look, repo: Repo) -> Iterator[DueJob]:
         if not lean.is_lean:
             continue
         traced = trace_queries.newest_trace(view, repo.key) is not None
-        # The models run on the processor, since a bump compiles for hours, and would keep a GPU from others meanwhile.
+        # The models run on the processor: a bump compiles for hours and would keep a GPU from others
+        # meanwhile.
         rungs = tuple(look.climbed.only(_SEARCHES, device="cpu", traced=traced))
         spec = BumpSpec(
             build=look.build(lean, repository=repo.key, branch=branch.branch, sha=branch.tip),
@@ -135,7 +136,7 @@ def _weekly(
 
 
 def _newest(leans: Leans, toolchain: str) -> str | None:
-    """Return the newest release that is here, where it is after a toolchain's; None where none is."""
+    """Return the newest release installed here, if newer than a toolchain; else None."""
     numbered = {
         one.toolchain: result for one in leans.builds if one.is_lean and (result := _release(one.toolchain))
     }
@@ -145,7 +146,7 @@ def _newest(leans: Leans, toolchain: str) -> str | None:
 
 
 def _release(toolchain: str) -> tuple[int, ...] | None:
-    """Return the numbers of a release; None of a candidate, a nightly, or what is no version."""
+    """Return the numbers of a release; None for a candidate, a nightly or an invalid version."""
     try:
         match = _RELEASE.fullmatch(parse_version(toolchain).release)
     except VersionError:

@@ -1,4 +1,4 @@
-"""The ladder that the settings say (`pipeline.jobs.ladder`), and with the models in use."""
+"""Make the ladder from the settings (`pipeline.jobs.ladder`), and with the models in use."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def ladder_of(settings: Settings, *, no_models: str = "", tactics: tuple[str, st
     """Return the settings' ladder.
 
     Args:
-        no_models: why no model can run here; "" where one can.
-        tactics: the id and the folder or hub name of the model that rung 2 asks; None: the one in use.
+        no_models: why no model can run here; "" if one can.
+        tactics: the id and the folder or hub name of rung 2's model; None: the one in use.
     """
     prove, paths, jobs = settings.prove, settings.paths, settings.jobs
     generator, whole = prove.generator, prove.whole
@@ -62,7 +62,7 @@ def ladder_of(settings: Settings, *, no_models: str = "", tactics: tuple[str, st
         endpoint=EndpointRung(
             endpoint=_endpoint(settings),
             whole=None if by_tactics else writes(4),
-            # They are drawn: an endpoint knows no beams.
+            # They are sampled: an endpoint has no beam search.
             tactics=EndpointTactics(
                 candidates=generator.candidates,
                 temperature=generator.temperature,
@@ -113,7 +113,7 @@ def _program(program: Program, settings: Settings) -> ProgramRung:
 
 
 def spending(settings: Settings) -> Path:
-    """Return the file in which the jobs of rungs 4 and 5 write what they spent."""
+    """Return the ledger of rungs 4 and 5."""
     return settings.paths.state / "spending.jsonl"
 
 
@@ -126,13 +126,13 @@ class Climbed:
         self._rungs: dict[bool, list[Rung]] = {}
 
     def rungs(self, *, traced: bool) -> list[Rung]:
-        """Return what can be climbed in a repository that has a trace, or has none."""
+        """Return the rungs available in a repository with or without a trace."""
         if traced not in self._rungs:
             self._rungs[traced], _ = self._ladder.climb(self._in_use, traced=traced)
         return self._rungs[traced]
 
     def only(self, rungs: Container[int], *, device: str, traced: bool) -> list[Rung]:
-        """Return what of these rungs can be climbed with the models on another device."""
+        """Return the available ones of these rungs, with the models on another device."""
         targets = [number for number in self._ladder.rungs if number in rungs]
         result, _ = self._ladder.only(targets, device=device).climb(self._in_use, traced=traced)
         return result

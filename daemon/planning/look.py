@@ -1,4 +1,4 @@
-"""What a plan looks at: the same for all repositories, at one moment."""
+"""The inputs of a plan: the same for all repositories, at one moment."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ from store.view.rows import BranchRow, TraceRow
 
 @dataclass(frozen=True, slots=True)
 class Judges:
-    """What could judge a proof in doubt: the known faults of kernels, and since when a second kernel is there.
+    """The judges of a proof in doubt: the known faults of kernels, and the arrival of a second kernel.
 
-    `second_since` is in UTC, as the log writes times; "" where there is none.
+    `second_since` is in UTC, as in the log; "" without a second kernel.
     """
 
     advisories: tuple[Advisory, ...] = ()
     second_since: str = ""
 
     def sound(self, toolchain: str) -> bool:
-        """Return whether a toolchain's own kernel replay is without a known fault."""
+        """Return whether a toolchain's own kernel replay has no known fault."""
         return is_sound(toolchain, self.advisories)
 
     def newer(self, checked_at: str | None) -> bool:
@@ -46,20 +46,20 @@ class Judges:
 
 NO_JUDGES = Judges()
 _OF_THE_BUILD_ITSELF = 2**30
-"""[build] memory is lake's and what it starts."""
+"""[build] memory is for lake and its processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What is looked at.
+    """The inputs of one plan.
 
     Attributes:
-        builds: what the builds that lie in the cache are of.
+        builds: the keys of the cached builds.
         climbed: the ladder with the models in use.
-        judges: what could judge a proof in doubt.
-        standings: how jobs stand at the moment.
+        judges: the judges of a proof in doubt.
+        standings: the readiness of jobs at the moment.
         now: the time, with its zone.
-        left_s: the seconds of search above rung 0 that today still has; None: there is no limit.
+        left_s: the seconds of search above rung 0 left today; None without a limit.
     """
 
     view: sqlite3.Connection
@@ -75,10 +75,10 @@ class Look:
     def ready(
         self, identity: str, kind: Kind, spec: Spec | Callable[[int], Spec], **about: Any
     ) -> Iterator[DueJob]:
-        """Yield the job with this id, where it is ready.
+        """Yield the job with this id, if it is ready.
 
         Args:
-            spec: its specification, or what makes it of the number of the attempt.
+            spec: its specification, or a function of the attempt's number to make it.
             about: the other fields of `DueJob`.
         """
         standing = self.standings.of(identity)
@@ -87,8 +87,8 @@ class Look:
             yield self.due(identity, kind, made, attempt=standing.attempt, **about)
 
     def due(self, identity: str, kind: Kind, spec: Spec, **about: Any) -> DueJob:
-        """Return a job with the limits of its kind, else those of `about` or of all jobs, and with that of all that it
-        starts together."""
+        """Return a job with the limits of its kind, else those of `about` or of all jobs, and the limit of
+        its whole process tree."""
         jobs, lean = self.settings.jobs, self.settings.lean
         usual = {"timeout_s": jobs.timeout_s, "memory_bytes": jobs.memory_bytes}
         given: dict[str, Any] = usual | about
@@ -104,7 +104,7 @@ class Look:
     def build(
         self, lean: LeanBackend, *, repository: str, branch: str, sha: str, folder: str = ""
     ) -> BuildSpec:
-        """Return how a commit's project is built."""
+        """Return the specification of a commit's build."""
         build = self.settings.build
         return BuildSpec(
             repository=repository,
@@ -120,11 +120,11 @@ class Look:
         )
 
     def is_built(self, lean: LeanBackend) -> bool:
-        """Return whether this Lean works in a project that is built."""
+        """Return whether this Lean works in a built project."""
         return lean.is_lean and self.settings.build.enabled
 
     def repls(self, *, most: int | None = None) -> PoolLimits:
-        """Return the limits of a job's REPLs; at most so many at once."""
+        """Return the limits of a job's REPLs, with `most` at once at the most."""
         lean = self.settings.lean
         return PoolLimits(
             processes=lean.repls if most is None else min(most, lean.repls),
@@ -134,8 +134,8 @@ class Look:
 
 
 def branches_of(view: sqlite3.Connection, repo: Repo) -> list[BranchRow]:
-    """Return the branches that are worked on: what left the watchlist is not from now on, even before a poll has
-    recorded that."""
+    """Return the live branches of the watchlist. A branch removed from it is left out at once, before a poll
+    records its removal."""
     return [
         row
         for row in queries.branches(view, repo.key)
@@ -146,8 +146,8 @@ def branches_of(view: sqlite3.Connection, repo: Repo) -> list[BranchRow]:
 def traced_by(
     view: sqlite3.Connection, repo: Repo, trace: TraceRow, leans: Leans
 ) -> tuple[BranchRow, Project, LeanBackend] | None:
-    """Return the branch and the Lake project that a trace is of, and the Lean that works there; None where there
-    is none of the three any more."""
+    """Return the branch and Lake project of a trace, and the Lean for them; None if any of the three is
+    gone."""
     name, folder = trace_queries.place_of_line(trace.line)
     for row in branches_of(view, repo):
         for project in row.lake_projects if row.branch == name else ():

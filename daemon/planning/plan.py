@@ -1,16 +1,17 @@
-"""Pure: (database, settings, what can run Lean, which builds are there, now) -> the due jobs, most urgent first.
+"""Plan the due jobs, most urgent first: pure, from database, settings, Lean, cached builds and time.
 
-The plan is derived and never stored: a crash loses no work and a restart repeats none. What a job works on is
-hashed into its id, so that "the same work" has one name: a failure that the same inputs would repeat
-(`deterministic`) makes the job not due for good, and changed inputs make another job. Whether and when any other
-failure is tried again is written on the failure itself (`retry_at`, see `daemon.jobs.history`).
+The plan is derived and never stored: a crash loses no work and a restart repeats none. A job's id is a hash
+of its subject, so "the same work" has one name: a failure bound to repeat on the same inputs
+(`deterministic`) ends the job for good, and changed inputs make another job. Any other failure holds the time
+of its retry (`retry_at`, see `daemon.jobs.history`).
 
-A planner keeps what each repository has due, and finds it out again where something of it changed: an event of it, a
-build, a wait that is over, or what all of them depend on (settings, what can run Lean, the models in use, the day).
+A planner keeps each repository's due jobs, and plans it again after a change: an event of it, a build, the
+end of a wait, or a change of the shared inputs (settings, Lean, the models in use, the day).
 
-Lanes: of the jobs with one lane at most one runs. A branch's commits are scanned one after another.
-What one repository has due is `daemon.planning.repository`'s, what there is to learn `daemon.planning.training`'s, what
-may not begin yet `daemon.planning.schedule`'s; which of the due jobs begin, `daemon.planning.admission`'s.
+Lanes: at most one job of a lane runs at a time. A branch's commits are scanned one after another.
+
+`daemon.planning.repository` plans one repository, `daemon.planning.training` its trainings,
+`daemon.planning.schedule` holds work back, and `daemon.planning.admission` chooses the due jobs to begin.
 """
 
 from __future__ import annotations
@@ -55,9 +56,9 @@ from store.events.traces import CommitTraced
 from store.view import queries, transfers
 
 _FEW = 64
-"""So many jobs are put in their places one by one; with more, sorting all is quicker."""
+"""Up to this number, jobs are inserted one by one; above it, sorting all is quicker."""
 _MOST_KEPT = 64
-"""Of so many of a repository's groups of jobs a plan keeps the specifications until its jobs begin."""
+"""The number of repositories' groups whose specifications a plan keeps until its jobs begin."""
 _PLACES = {kind.name: place for place, kind in enumerate(BY_PRIORITY)}
 _LEARNS = frozenset(("evaluate", *TRAININGS))
 
@@ -69,7 +70,7 @@ _NOBODY: Mapping[str, float] = {}
 
 @dataclass(frozen=True, slots=True)
 class JobClass:
-    """The jobs that need the same to begin: of two in different lanes the later never begins in place of the first."""
+    """Jobs with the same needs: of two in different lanes, the later never begins in place of the first."""
 
     kind: Kind
     gpu: bool
@@ -83,7 +84,7 @@ class JobClass:
 
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
-    """A job that would be due, and what it waits for."""
+    """A job held back, and the reason."""
 
     due: DueJob
     waits: str
@@ -96,13 +97,13 @@ class Plan:
     Attributes:
         entries: by class, in order.
         first: by class, the first job of each repository.
-        running: lanes that are taken; their jobs are not due.
-        next_retry_at: the time when the next one becomes due by the clock alone (None: no job waits).
+        running: the taken lanes, whose jobs are not due.
+        next_retry_at: the time when the clock alone makes the next job due; None: no job waits.
         ladder: for readers.
-        timetable: the pauses, quiet hours and nights' budgets that hold jobs.
-        left_s: the seconds of search above rung 0 that today still has; None: there is no limit.
-        complete: every repository is in it, in its order; else the next plan, which should follow at once, has more.
-        version: another number than an earlier plan's where anything of what repositories have due may differ.
+        timetable: the pauses and quiet hours.
+        left_s: the seconds of search above rung 0 left today; None without a limit.
+        complete: whether every repository is in it, in order; if not, the next plan should follow at once.
+        version: differs from earlier plans' numbers if any repository's due jobs may differ.
     """
 
     entries: Mapping[JobClass, Sequence[Entry]] = field(default_factory=dict)
@@ -128,12 +129,12 @@ class Plan:
 
     @property
     def due(self) -> tuple[DueJob, ...]:
-        """The jobs that may begin, most urgent first."""
+        """The jobs allowed to begin, most urgent first."""
         return tuple(self.in_order(set()))
 
     @property
     def held(self) -> tuple[WaitingJob, ...]:
-        """The jobs that would be due but for a pause, or quiet hours."""
+        """The jobs held back by a pause or quiet hours."""
         waits = self._waits()
         result = heapq.merge(*(self.entries[one] for one in self.entries if one.kind in waits), key=_place)
         return tuple(WaitingJob(job, waits[job.kind]) for _, job in result if job.lane not in self.running)
@@ -141,14 +142,15 @@ class Plan:
     def in_order(
         self, passed: set[JobClass], served: Mapping[str, float] = _NOBODY, *, ahead: str = ""
     ) -> Iterator[DueJob]:
-        """Yield the due jobs, most urgent first; those of classes that get into `passed` meanwhile are passed over.
+        """Yield the due jobs, most urgent first, without those of classes added to `passed` meanwhile.
 
-        Where today's time is short, none is: what a job may take of it counts whether it begins or waits.
+        If the day's time is limited, no job is passed over for its class: each may use the time, whether it
+        begins or waits.
 
         Args:
-            passed: the classes of which nothing more can begin.
-            served: the seconds of slots that repositories had lately; less comes first, and none before all.
-            ahead: the repository that comes before all others, "" for none.
+            passed: the classes without room for another job.
+            served: the repositories' recent seconds of slots; less comes first, none before all.
+            ahead: the repository to put before all others, "" for none.
         """
         waits = self._waits()
         its = {
@@ -175,7 +177,7 @@ class Plan:
                 yield job
 
     def ends(self) -> list[datetime]:
-        """Return when the waits that hold jobs end by the clock alone."""
+        """Return the ends of the waits by the clock."""
         kinds = {one.kind for one, entries in self.entries.items() if entries}
         waits = filter(None, map(self.timetable.of_kind, kinds))
         return [wait.until for wait in waits if wait.until is not None]
@@ -191,9 +193,10 @@ _place = itemgetter(0)
 def _in_turns(
     entries: Sequence[Entry], first: Collection[str], served: Mapping[str, float], ahead: str
 ) -> Iterator[tuple[tuple[float, Key], DueJob]]:
-    """Yield the entries of a class, each with its place among those of all classes; `first` names the repositories.
+    """Yield the entries of a class, with their places among all classes; `first` names the repositories.
 
-    A class may have a hundred thousand entries, of which a turn takes a handful: these come before all are read.
+    A class may have a hundred thousand entries, and a turn takes a handful, so the first come before all are
+    read.
     """
     if ahead in first:
         yield from (((-1.0, place), job) for place, job in entries if job.repository == ahead)
@@ -216,9 +219,9 @@ def _in_turns(
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """Inputs that all repositories share: a change of any of them replans everything.
+    """Inputs shared by all repositories: a change of any of them replans everything.
 
-    `searches`: by rung, how many sorries a job may take in the time that is left today.
+    `searches`: by rung, the number of sorries a job may take in the time left today.
     """
 
     settings: Settings
@@ -233,7 +236,7 @@ class _Inputs:
 
 @dataclass(frozen=True, slots=True)
 class _Moment:
-    """When a plan is made, and what is only so at that time."""
+    """The time of a plan, with inputs valid only then."""
 
     now: datetime
     left_s: float | None
@@ -243,7 +246,8 @@ class _Moment:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The due jobs of one repository. `until`: when the clock alone may change them (None: never)."""
+    """The due jobs of one repository. `until`: the time when the clock alone may change them (None:
+    never)."""
 
     entries: tuple[Entry, ...] = ()
     until: datetime | None = None
@@ -251,14 +255,15 @@ class _Part:
 
 _WORK, _LEARNING = range(2)
 _PartKey = tuple[int, str]
-"""A group of a repository's jobs (`_WORK` on its commits, `_LEARNING` from its traces) and the repository's key."""
+"""A group of a repository's jobs (`_WORK` on its commits, `_LEARNING` from its traces) and the repository's
+key."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """The subject of an event: a repository, a proof or job that leads to one, or the models.
+    """The subject of an event: a repository, a proof or job of one, or the models.
 
-    `lane`: as long as that is taken, nothing else can begin since the event; "": something may at once.
+    `lane`: while it is taken, nothing else can begin because of the event; "": something may at once.
     """
 
     repository: str = ""
@@ -267,15 +272,16 @@ class _Change:
     models: bool = False
     lane: str = ""
     traced: bool = False
-    """a commit's trace: what it proves may be what another repository asks"""
+    """a commit's trace: it may prove a sorry of another repository"""
 
 
 class Planner:
     """Makes plans of one view, turn after turn.
 
     Args:
-        patience_s: what takes longer is left to the next plan; each has one repository more at least.
-        whole: give jobs with their specifications; else `complete` makes those of the jobs that begin.
+        patience_s: the seconds of a plan; the rest is left to the next one, and each has at least one more
+            repository.
+        whole: give jobs with their specifications; else `complete` makes those of the beginning jobs.
     """
 
     def __init__(self, *, patience_s: float = math.inf, whole: bool = False) -> None:
@@ -301,11 +307,12 @@ class Planner:
         self._read: tuple[sqlite3.Connection, int] | None = None
 
     def changed(self, bodies: Iterable[EventBody]) -> None:
-        """Take note of what was recorded since the last plan; any thread may call this at any time."""
+        """Take note of the events since the last plan; any thread may call this at any time."""
         self._changes.extend(change for body in bodies if (change := _change(body)) is not None)
 
     def clock_set(self) -> None:
-        """Find out anew what waits for a time of day, since the clock was set; not while a plan is made."""
+        """Plan anew everything waiting for a time of day, after a change of the clock; never call it during a
+        plan."""
         self._stale |= dict.fromkeys(self._waits)
 
     def plan(
@@ -329,16 +336,16 @@ class Planner:
 
         Args:
             view: the view of the log whose events are passed to `changed`.
-            builds: what the builds that lie in the cache are of.
+            builds: the keys of the cached builds.
             trainable: whether a model can be trained here (`daemon.health.requirements`).
-            no_models: why no model can be asked here (`daemon.health.requirements`); "" where one can.
-            reserved_s: what running jobs may still take of the day's seconds of search.
-            tactics: what rung 2 asks instead of the model in use (`daemon.planning.ladder`).
-            running: lanes that are taken.
-            last_started: when a job of a repository last started (any clock): the longest unserved goes first.
-            waits_s: how long jobs that failed still wait (`daemon.jobs.history`); of others the time that was written
-                down counts.
-            judges: what could judge a proof in doubt.
+            no_models: why no model can run here (`daemon.health.requirements`); "" if one can.
+            reserved_s: the seconds of the day's search reserved for running jobs.
+            tactics: rung 2's model, instead of the one in use (`daemon.planning.ladder`).
+            running: the taken lanes.
+            last_started: each repository's last start (any clock): the longest unserved goes first.
+            waits_s: the remaining waits of failed jobs (`daemon.jobs.history`); for others the recorded time
+                counts.
+            judges: the judges of a proof in doubt.
         """
         left_s = seconds_left(view, settings=settings, now=now, reserved_s=reserved_s)
         self._moment = _Moment(now, left_s, last_started or {}, waits_s or {})
@@ -349,7 +356,7 @@ class Planner:
             no_models=no_models,
             tactics=tactics,
             searches=() if left_s is None else searches_left(settings.prove, left_s),
-            # What the day's cap kept from being asked is asked tomorrow.
+            # Sorries refused by the day's cap are asked tomorrow.
             day=now.astimezone(UTC).date().isoformat() if {4, 5}.intersection(settings.prove.rungs) else "",
             judges=judges,
         )
@@ -373,13 +380,13 @@ class Planner:
         return replace(plan, next_retry_at=min((*self._waits.values(), *plan.ends()), default=None))
 
     def complete(self, view: sqlite3.Connection, jobs: Collection[DueJob]) -> list[DueJob]:
-        """Return jobs of the last plan with their specifications, but those that are no longer due.
+        """Return jobs of the last plan with their specifications, without those no longer due.
 
         The repositories of the latter are planned anew the next time.
         """
         if self._whole or self._inputs is None:
             return [*jobs]
-        # What the plan found is still so where no other connection has written since.
+        # The plan's jobs are still valid if no other connection has written since.
         kept = self._kept if self._read == (view, _data_version(view)) else {}
         finder = self._finder(view, self._inputs)
         keys, wanted = dict.fromkeys(job.repository for job in jobs), {job.job for job in jobs}
@@ -419,7 +426,8 @@ class Planner:
         builds: frozenset[BuildKey],
         running: Collection[str],
     ) -> None:
-        """Mark the repositories whose part of the last plan, made of the inputs `before`, may be out of date."""
+        """Mark the repositories whose part of the last plan, made of the inputs `before`, may be out of
+        date."""
         about, models = self._read_changes(view, running)
         if models or before is None:
             in_use = promotion.ladder_models(view)
@@ -451,10 +459,10 @@ class Planner:
         self._version += 1
 
     def _read_changes(self, view: sqlite3.Connection, running: Collection[str]) -> tuple[set[str], bool]:
-        """Return the repositories that the events since the last plan are about, and whether the models are.
+        """Return the repositories of the events since the last plan, and whether the models changed.
 
-        What a search says of itself is left for the plan after its end: to find out for each of its sorries what a
-        repository of thousands has due would take longer than the search.
+        A running search's own events are left for the plan after its end: planning a repository of thousands
+        of sorries for each event would take longer than the search.
         """
         changes = {self._changes.popleft() for _ in range(len(self._changes))}
         later = {change for change in changes if change.lane in running}
@@ -474,7 +482,7 @@ class Planner:
         return about, models
 
     def _find(self, view: sqlite3.Connection, inputs: _Inputs) -> None:
-        """Plan the marked repositories, and count on what orders their proof jobs."""
+        """Plan the marked repositories, and continue the counts for the order of their proof jobs."""
         finder = self._finder(view, inputs)
         began = time.monotonic()
         replaced: dict[_PartKey, _Part] = {}
@@ -503,7 +511,7 @@ class Planner:
             self._version += 1
 
     def _replace(self, gone: Sequence[Entry], come: Sequence[Entry]) -> None:
-        """Put entries in their places; plans that were given out keep the lists that they have."""
+        """Put entries in their places; earlier plans keep their lists."""
         changes: dict[JobClass, tuple[list[Entry], list[Entry]]] = {}
         for at, entries in enumerate((gone, come)):
             for entry in entries:
@@ -528,12 +536,12 @@ class Planner:
 
 
 def _data_version(view: sqlite3.Connection) -> int:
-    """Return a number that is another one after each commit of another connection."""
+    """Return a number changed by each commit of another connection."""
     return int(view.execute("PRAGMA data_version").fetchone()[0])
 
 
 def _change(body: EventBody) -> _Change | None:
-    """Return what an event is about; None where no job depends on it."""
+    """Return the subject of an event; None if no job depends on it."""
     if isinstance(body, (CheckpointSaved, CheckpointPromoted, CheckpointRefused, CheckpointRemoved)):
         return _Change(models=True)
     if isinstance(body, EvaluationFinished):
@@ -550,7 +558,7 @@ def _change(body: EventBody) -> _Change | None:
 
 
 class _Finder:
-    """Finds out what single repositories have due at one moment."""
+    """Plans single repositories at one moment."""
 
     def __init__(
         self, look: Look, served: Mapping[str, float], resting: Resting, counted: Counted, *, trainable: bool
@@ -562,7 +570,7 @@ class _Finder:
         self._trainable = trainable
 
     def part(self, group: int, at: int, repo: Repo, *, whole: bool) -> tuple[list[DueJob], _Part]:
-        """Return what the repository with this place in the settings has due, and as a part of the plan."""
+        """Return the due jobs of the repository at this place in the settings, and their part of the plan."""
         standings, served = self._look.standings, self._served.get(repo.key, 0.0)
         standings.next_retry_at = None
         jobs = self.jobs(group, repo)

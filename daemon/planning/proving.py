@@ -1,15 +1,15 @@
-"""Plan proof jobs: each open sorry is due at the first rung of the ladder at which it was not tried.
+"""Plan proof jobs: each open sorry is due at the first untried rung of the ladder.
 
-A declaration whose statement is proved elsewhere (`store.view.transfers`) is due at rung 0, again whenever something
-else states the same: that is tried first there, and costs a few tactics.
+A declaration whose statement is proved elsewhere (`store.view.transfers`) is due at rung 0, and again for
+each new theorem with its statement: rung 0 tries them first, and they cost a few tactics.
 
-Most worth its time first: what was never tried; then what was, on its next rung; then what is tried again since a model
-or a budget is another one. Of each of these first the sorries on whose declarations most theorems rest, as the branch's
-trace says (`Resting`), then the nearest to a proof (the fewest goals left). A rung whose jobs are not tried
-again (its model cannot be loaded, the day's money is spent) holds nothing up: its sorries climb on. What kept it may be
-over in hours (an endpoint that was down): then they are tried there after all, after a while that doubles. A sorry with
-a proof that no check rejected is left alone, and so are exercises, which are there for people to solve, sorries that
-are there by design, and declarations of which an agent has claimed a sorry.
+New sorries come first; then sorries for their next rung; then repeats, after a change of the model or budget.
+Within each, first those whose declarations most theorems rest on, by the branch's trace (`Resting`), then the
+nearest to a proof (the fewest goals left). A rung whose jobs are not retried (its model cannot be loaded, the
+day's money is spent) holds nothing up: its sorries climb on. The obstacle may be gone in hours (an endpoint's
+outage), so they are tried there again, after a wait that doubles. Skipped are sorries with a proof not
+rejected by a check, exercises (people are to solve them), sorries by design, and declarations with a sorry
+claimed by an agent.
 """
 
 from __future__ import annotations
@@ -55,18 +55,18 @@ _OfBranch = tuple[str, str]
 _QUICKLY_S = 0.1
 """Seconds that a plan waits for a count."""
 _NOT_BEGUN = frozenset({"worktree", "spawn", "build_missing"})
-"""Why the daemon could not even start a job (`daemon.jobs.runner`): whichever sorries it has."""
+"""Reasons for which the daemon could not start a job (`daemon.jobs.runner`), whatever its sorries."""
 _REST = Backoff(3600.0, 86400.0)
-"""Between tries of a job whose machine was at fault: a person mends it, not a moment of patience."""
+"""Between retries of a job failed by its machine: a person mends it, not a moment of patience."""
 SEED = 0
-"""Of the models, which draw the same for the same question: what they answer is tried once, whoever asks."""
+"""The models' seed. The same question gives the same answers, so each is tried once, whoever asks."""
 _SHARE_OF_TIMEOUT = 0.8
-"""A job begins with what its searches may take, and has to load models and to build beside them."""
+"""The searches' share of a job's time limit: it has to load models and to build too."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A sorry at the rung that it is due at. `order` sorts the most worth first."""
+    """A sorry at its due rung. `order` puts the most worthwhile first."""
 
     row: SorryRow
     rung: Rung
@@ -80,7 +80,7 @@ class _Wanted:
 
 
 class _Version(NamedTuple):
-    """What is counted in: the trace, by its position in the log, and the commit of the blueprint."""
+    """The text of a count: the trace, by its position in the log, and the blueprint's commit."""
 
     trace: int
     blueprint: str
@@ -88,7 +88,7 @@ class _Version(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Count:
-    """A count of a branch that is under way."""
+    """An unfinished count of a branch."""
 
     of: _Version
     wanted: frozenset[Declared]
@@ -96,9 +96,9 @@ class _Count:
 
 
 class _Counted(NamedTuple):
-    """What was counted of a branch: how much rests on each declaration, which is known by its hash: 12 bytes for each.
+    """The numbers counted on a branch, by the declarations' hashes: 12 bytes for each.
 
-    Two declarations of one hash, of which there will be none, would have each other's place in the order.
+    Two declarations with the same hash, an unlikely event, would have each other's place in the order.
     """
 
     of: _Version
@@ -107,18 +107,19 @@ class _Counted(NamedTuple):
 
 
 class Resting:
-    """How many theorems and statements of the blueprint rest on the declarations of sorries, counted once for each
-    trace of a branch, and again when the LaTeX of its blueprint changes.
+    """Counts the theorems and blueprint statements resting on the declarations of sorries.
 
-    A count that takes longer than `_QUICKLY_S` goes on in later plans (`go_on`), one branch after the other; until it
-    ends the last one of the branch serves. A trace with more than `MOST_COUNTED` theorems is not counted.
+    Once for each trace of a branch, and again after a change of its blueprint's LaTeX.
+
+    A count longer than `_QUICKLY_S` goes on in later plans (`go_on`), one branch after the other; until it
+    ends, the branch's last count serves. A trace with more than `MOST_COUNTED` theorems is not counted.
     """
 
     def __init__(self) -> None:
         self._kept: dict[_OfBranch, _Counted] = {}
         self._under_way: dict[_OfBranch, _Count] = {}
         self._looked: dict[_OfBranch, tuple[str, _Version]] = {}
-        """The tip to which the blueprint was compared last."""
+        """The tip last compared with the blueprint."""
 
     @property
     def under_way(self) -> bool:
@@ -134,7 +135,7 @@ class Resting:
         *,
         blueprints: Blueprints,
     ) -> Mapping[str, int]:
-        """Return the numbers by sorry; those that are not 0 or unknown."""
+        """Return the numbers by sorry, without zeros and unknown ones."""
         declared = {row.sorry: Declared(row.path, row.declaration) for row in rows}
         targets = frozenset(declared.values())
         if len(targets) < 2:
@@ -167,7 +168,8 @@ class Resting:
         return version
 
     def _has(self, key: _OfBranch, version: _Version, wanted: frozenset[Declared]) -> bool:
-        """Return whether declarations of a branch are counted, or being counted, in this trace and blueprint."""
+        """Return whether these declarations of a branch are counted, or being counted, in this trace and
+        blueprint."""
         one, counted = self._under_way.get(key), self._kept.get(key)
         return (one is not None and one.of == version and one.wanted >= wanted) or (
             counted is not None and counted.of == version and {*counted.hashes}.issuperset(map(hash, wanted))
@@ -186,7 +188,7 @@ class Resting:
             self._under_way.pop(key, None)
             self._keep(key, one)
         else:
-            # What is read of a trace takes memory: one at a time has it.
+            # A trace takes memory to read, so only one count at a time has it.
             others = self._under_way.keys() - {key}
             self._under_way[key] = replace(one, counting=begun()) if others else one
 
@@ -196,7 +198,7 @@ class Resting:
         self._kept[key] = _Counted(one.of, hashes, numbers)
 
     def go_on(self, view: sqlite3.Connection, *, until: float) -> set[str]:
-        """Count on until this time of `time.monotonic`; return the repositories of which a count ended."""
+        """Count on until this time of `time.monotonic`; return the repositories with an ended count."""
         ended: set[str] = set()
         while self._under_way:
             key, one = next(iter(self._under_way.items()))
@@ -227,7 +229,8 @@ class Proving:
         }
 
     def of(self, repo: Repo, branch: BranchRow, project: Project, lean: LeanBackend) -> Iterator[DueJob]:
-        """Yield the due jobs in a project, the most worth first. Of those of one branch one runs at a time."""
+        """Yield the due jobs in a project, the most worthwhile first. Jobs of one branch run one at a
+        time."""
         options = self._untried_rungs(repo, branch, project, lean)
         result: list[tuple[_Order, DueJob]] = []
         while options:
@@ -242,7 +245,7 @@ class Proving:
         yield from (job for _, job in sorted(result, key=lambda one: one[0]))
 
     def _rungs(self, repo: Repo, lean: LeanBackend) -> list[Rung]:
-        """The ladder's rungs; a trigger counts as another budget, so that everything is tried once more."""
+        """Return the ladder's rungs; a trigger counts as another budget, so everything is tried once more."""
         traced = trace_queries.newest_trace(self._view, repo.key) is not None
         rungs, seq = self._look.climbed.rungs(traced=traced), self._triggered.get(repo.key)
         judged = [one.with_judge(lean) for one in rungs]
@@ -256,9 +259,9 @@ class Proving:
         )
 
     def _batches(self, wanted: Sequence[_Wanted]) -> Iterator[list[_Wanted]]:
-        """Yield what goes into one job each: as many sorries of one rank and rung as a job takes.
+        """Yield the sorries of one job each: as many of one rank and rung as a job takes.
 
-        A declaration's go together as long as a job takes them: work on one is work on all of them.
+        A declaration's sorries stay together while a job has room: work on one is work on all of them.
         """
         alike: dict[tuple[int, int, str, str], dict[tuple[str, str], list[_Wanted]]] = {}
         for one in sorted(wanted, key=lambda wanted: wanted.order):
@@ -273,13 +276,13 @@ class Proving:
     def _untried_rungs(
         self, repo: Repo, branch: BranchRow, project: Project, lean: LeanBackend
     ) -> dict[str, list[_Wanted]]:
-        """Return, by sorry of the project, the rungs that it was not tried at, from the lowest; those without any are
-        not in it."""
+        """Map each sorry of the project to its untried rungs, from the lowest; sorries without any are left
+        out."""
         due: dict[str, list[tuple[SorryRow, Rung]]] = {}
         rungs = self._rungs(repo, lean)
         rows: dict[str, SorryRow] = {}
         left: list[tuple[Rung, list[str]]] = []
-        for rung in reversed(rungs):  # at the last most are left: their rows are read once for all
+        for rung in reversed(rungs):  # the last has the most sorries left: their rows are read once for all
             about = {
                 "repository": repo.key,
                 "branch": branch.branch,
@@ -299,7 +302,8 @@ class Proving:
             for sorry in untried:
                 if not rung.number and sorry in stated:
                     continue
-                # A sorry that closed between the two queries has no row; the next plan does not have it either.
+                # A sorry that closed between the two queries has no row; the next plan does not have it
+                # either.
                 row = rows.get(sorry)
                 if row is not None and project_of(row.path, branch.lake_projects) == project:
                     due.setdefault(sorry, []).append((row, rung))
@@ -331,12 +335,12 @@ class Proving:
                 for at, (row, rung) in enumerate(ways):
                     rank = max(_rank(rung, so_far), _NEXT_RUNG if at else _NEW)
                     if sorry in stated and not rung.number:
-                        rank = _NEW  # what states the same was not tried, whatever was
+                        rank = _NEW  # the theorem with the same statement is untried, whatever else was tried
                     wanted[sorry].append(_Wanted(row, rung, rank, goals, rests))
         return wanted
 
     def _stated(self, repo: Repo, branch: BranchRow) -> dict[str, str]:
-        """Return, by sorry, a name for what is known to state the same elsewhere: another one once that changes."""
+        """Map each sorry to a hash of the theorems elsewhere with its statement; it changes when they do."""
         result = transfers.transfers(self._view, repository=repo.key, branch=branch.branch)
         return {
             sorry: short_hash(*(f"{row.full_name} {row.repository} {row.proof}" for row in rows))
@@ -352,7 +356,7 @@ class Proving:
         branch: BranchRow,
         project: Project,
     ) -> None:
-        """Add rung 0 with what states the same, where it was not tried with that."""
+        """Add rung 0 with theorems of the same statement, if they are untried there."""
         about = {"repository": repo.key, "branch": branch.branch, "prover": rung.prover, "model": rung.model}
         rows = queries.sorries_to_prove(self._view, **about, budget="", rung=rung.number)
         tried = queries.budgets_tried(self._view, sorries=stated, prover=rung.prover, rung=rung.number)
@@ -364,7 +368,7 @@ class Proving:
                     due.setdefault(row.sorry, []).append((row, with_stated))
 
     def _claims(self, repo: Repo, branch: str) -> set[tuple[str, str]]:
-        """Return the files and declarations that agents work on; the end of each lease is waited for."""
+        """Return the files and declarations claimed by agents; each lease's end counts as a wait."""
         claimed = {
             row.sorry
             for row in queries.claims(self._view, repository=repo.key)
@@ -378,7 +382,7 @@ class Proving:
         return {(row.path, row.declaration) for row in rows if row.sorry in claimed}
 
     def _size(self, rung: Rung) -> int:
-        """Return how many sorries a job takes: what ends within its time limit, and what today still has time for."""
+        """Return the number of sorries of a job: within its time limit, and within the time left today."""
         prove, seconds = self._settings.prove, rung.budget.seconds
         in_time = int(
             _SHARE_OF_TIMEOUT * self._settings.jobs.timeout_of("prove") * self._parallel(rung) / seconds
@@ -389,7 +393,8 @@ class Proving:
         return size
 
     def _parallel(self, rung: Rung) -> int:
-        """Return how many declarations a job works on at once: one where a program does, which has the job's memory."""
+        """Return the number of declarations a job works on at once: one for a program, as it has the job's
+        memory."""
         return 1 if isinstance(rung.spec, ProgramRung) else self._settings.lean.repls
 
     def _job(
@@ -404,11 +409,12 @@ class Proving:
         rank: int,
         given_up: set[str],
     ) -> DueJob | None:
-        """Return a job, or one with a part of its sorries; add to `given_up` those that no job is to come for."""
+        """Return a job, or one with a part of its sorries; add to `given_up` the sorries without a job to
+        come."""
         key = [f"{row.sorry}:{row.blob}" for row in sorries]
         what = [rung.prover, str(rung.number), *([rung.model] if rung.model else []), rung.budget_key]
         if rung.cap_usd is not None:
-            # What the day's cap kept it from is another job tomorrow, or with another cap, whatever became of this one.
+            # If the day's cap stopped it, tomorrow or another cap makes another job, whatever its outcome.
             what.append(f"{self._today}/{rung.cap_usd}")
         identity = job_id("prove", repo.key, branch.branch, branch.tip, *what, lean.toolchain, *key)
         standing = self._standings.of(identity)
@@ -480,12 +486,12 @@ class Proving:
         )
 
     def _rested(self, identity: str, standing: Readiness) -> bool:
-        """Return whether a job whose attempts are spent is tried again: the machine was at fault, a while ago."""
+        """Return whether to retry a job without attempts left: the machine was at fault, a while ago."""
         if standing.state != "parked" or standing.deterministic or standing.ended_at is None:
             return False
         if standing.reason not in OF_THE_MACHINE | _NOT_BEGUN:
             return False
-        # The rest grows with the failures, from the one that was the last: at most to a day.
+        # The rest grows with each failure after the last attempt, to a day at most.
         more = self._standings.failures(identity) - self._settings.jobs.max_attempts
         rest = timedelta(seconds=_REST.wait_s(more + 1))
         return self._standings.has_come(standing.ended_at + rest, since=standing.ended_at)
@@ -497,16 +503,16 @@ def prove_lane(repository: str, branch: str) -> str:
 
 
 def below_the_root(folder: str) -> tuple[str, ...]:
-    """Return what names a Lake project beside its repository: its folder, and nothing of the one at the root."""
+    """Return the part of a job's name for its Lake project: the folder, and nothing for the root."""
     return (folder,) if folder else ()
 
 
 def seconds_left(
     view: sqlite3.Connection, *, settings: Settings, now: datetime, reserved_s: float
 ) -> float | None:
-    """Return the seconds of search above rung 0 that are left of today (UTC); None: there is no limit.
+    """Return the seconds of search above rung 0 left today (UTC); None without a limit.
 
-    `reserved_s` is what running jobs may still take.
+    `reserved_s`: the seconds reserved for running jobs.
     """
     limit = settings.prove.seconds_per_day
     if limit is None:
@@ -515,14 +521,14 @@ def seconds_left(
 
 
 def searches_left(prove: Prove, left_s: float) -> tuple[int, ...]:
-    """Return for how many sorries, at most a job's, the day has time left, by rung."""
+    """Return by rung the number of sorries, at most a job's, in the time left today."""
     return tuple(
         max(0, min(prove.sorries_per_job, int(left_s / seconds))) for _, seconds, _ in prove.searches
     )
 
 
 def exercises(view: sqlite3.Connection, repo: Repo, branch: str) -> Callable[[str], bool]:
-    """Return what tells a file of exercises: its path, or many sorries beside the word in its text."""
+    """Return a test for files of exercises: by path, or by many sorries beside the word in the text."""
     if not repo.exercises:
         return lambda _: False
     by_path = path_filter(repo.exercises, ())
@@ -531,7 +537,7 @@ def exercises(view: sqlite3.Connection, repo: Repo, branch: str) -> Callable[[st
 
 
 def _packed(groups: Sequence[Sequence[_Wanted]], size: int) -> Iterator[list[_Wanted]]:
-    """Yield batches of at most so many, groups in their order and whole where one batch has room for them."""
+    """Yield batches of at most `size`, groups in order, and whole if they fit one batch."""
     batch: list[_Wanted] = []
     for group in groups:
         for start in range(0, len(group), size):

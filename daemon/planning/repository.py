@@ -1,7 +1,7 @@
-"""Pure: which jobs one repository has due, kind by kind; `daemon.planning.plan` puts those of all in order.
+"""Plan one repository's due jobs, kind by kind; `daemon.planning.plan` puts those of all in order. Pure.
 
-A tip that is scanned is worked on by the Lean that its `lean-toolchain` names. It is built before anything else, and
-what cannot be built is neither traced nor proved in.
+The Lean of its `lean-toolchain` works on a scanned tip. The tip is built first; without a build it is neither
+traced nor searched.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from store.view.rows import BranchRow, CommitRow, ProofRow
 _SLACK_S = 60.0
 _MOST_COMMITS = 1000
 _MOST_TOGETHER = 20
-"""Texts that one job judges, if its time suffices (`pipeline.gate.check`)."""
+"""The most texts one job judges, if its time suffices (`pipeline.gate.check`)."""
 _CHECKS_AT_ONCE = 4
-"""Jobs of one repository that judge several texts. Each text is always in the same of these lanes, so that no other job
-begins it while one that may come to it runs."""
+"""A repository's jobs judging several texts. Each text keeps one of these lanes, so no other job begins it
+while a job that may reach it runs."""
 _SEARCH = (
     "model",
     "seed",
@@ -59,7 +59,8 @@ _SEARCH = (
 
 
 def scan_limits(most: int) -> ScanLimits:
-    """Return the limits of a scan where a branch may have so many sorries; raised, it raises those around it."""
+    """Return the limits of a scan for a branch with `most` sorries at the most; a higher one raises the
+    related limits."""
     usual = ScanLimits()
     return ScanLimits(
         sorries=most,
@@ -70,9 +71,9 @@ def scan_limits(most: int) -> ScanLimits:
 
 @dataclass(frozen=True, slots=True)
 class _ToCheck:
-    """A proof, the version of its file in which it is to be judged, and the Lean that is to judge it.
+    """A proof, the version of its file to judge it in, and its judge's toolchain.
 
-    `where` says in words what is not a first check, and `anew` makes it another job.
+    `where` describes a check other than the first; `anew` makes it another job.
     """
 
     row: ProofRow
@@ -84,7 +85,7 @@ class _ToCheck:
     anew: tuple[str, ...] = ()
 
     def found(self) -> ProofFound:
-        """Return the proof as it would have been found there."""
+        """Return the proof as if found there."""
         row = self.row
         return ProofFound(
             proof=row.proof,
@@ -108,7 +109,7 @@ class _ToCheck:
 
 
 class RepositoryJobs:
-    """Finds out what repositories have due."""
+    """Plans repositories."""
 
     def __init__(self, look: Look, resting: Resting) -> None:
         self._look = look
@@ -117,7 +118,7 @@ class RepositoryJobs:
         self._leans = look.leans
         self._standings = look.standings
         self._proving = Proving(look, resting)
-        # A trigger's position makes another job of the same work; it stays in the names of those that follow.
+        # A trigger's position makes another job of the same work, and stays in the ids of later jobs.
         self._triggered = {(row.work, row.repository): str(row.seq) for row in queries.triggers(look.view)}
         self._builds_due: set[str] = set()
         self._proofs_to_check: dict[str, list[ProofRow]] = {}
@@ -134,14 +135,14 @@ class RepositoryJobs:
 
     def _due(self, repo: Repo) -> Iterator[DueJob]:
         if queries.is_replaced(self._view, repo.key):
-            return  # whose it is, a person has to say first
+            return  # a person has to name the owner first
         branches = branches_of(self._view, repo)
         yield from self._alike([job for branch in branches for job in self._scan(repo, branch)])
         if not repo.opt_out:
             yield from self._checks(repo, {branch.branch: branch for branch in branches})
             yield from bumps_due(self._look, repo)
         for branch in branches:
-            # On anything but a scanned tip the work would be for a text that is being replaced.
+            # On anything but a scanned tip the text is about to change.
             if branch.scanned != branch.tip:
                 continue
             for project in worked_on(branch.lake_projects, repo.projects):
@@ -150,19 +151,19 @@ class RepositoryJobs:
             yield from self._count(repo, {branch.branch for branch in branches})
 
     def _in_project(self, repo: Repo, branch: BranchRow, project: Project) -> Iterator[DueJob]:
-        """Yield the jobs of a Lake project of a scanned tip, or the one that builds it for them."""
+        """Yield the jobs of a Lake project of a scanned tip, or the build before them."""
         lean = self._leans.for_toolchain(project.toolchain)
         if lean.kind == "none":
             return
         uses = [*self._uses(repo, branch, project, lean)]
-        # A build that nothing is to be done in may leave the cache; to make it again would push out another.
+        # A build without further use may leave the cache; making it again would push out another.
         if uses and self._must_build(lean, repo, branch.tip, project.folder):
             yield from self._build(repo, branch, lean, branch.tip, project.folder)
             return
         yield from uses
 
     def _uses(self, repo: Repo, branch: BranchRow, project: Project, lean: LeanBackend) -> Iterator[DueJob]:
-        """Yield the jobs of a project that is built."""
+        """Yield the jobs of a built project."""
         if self._settings.trace.enabled:
             yield from self._trace(repo, branch, project, lean)
         if self._settings.prove.enabled and not repo.opt_out:
@@ -181,7 +182,7 @@ class RepositoryJobs:
     def build_first(
         self, repo: Repo, branch: BranchRow, lean: LeanBackend, sha: str, project: str
     ) -> list[DueJob] | None:
-        """Return the due jobs that build a commit's project; None where it is built, or need not be."""
+        """Return the due jobs to build a commit's project; None if none is needed."""
         if not self._must_build(lean, repo, sha, project):
             return None
         return [*self._build(repo, branch, lean, sha, project)]
@@ -192,7 +193,7 @@ class RepositoryJobs:
         build = self._settings.build
         identity = job_id("build", repo.key, sha, lean.toolchain, *below_the_root(project))
         standing = self._standings.of(identity)
-        # One that ended well is not in the cache any more: it is made again.
+        # A build that ended well has left the cache: it is made again.
         if standing.state not in ("ready", "done") or identity in self._builds_due:
             return
         self._builds_due.add(identity)
@@ -207,7 +208,7 @@ class RepositoryJobs:
             branch=branch.branch,
             sha=sha,
             describes=" ".join(["build", repo.key, branch.branch, sha[:10], *below_the_root(project)]),
-            # The job itself ends lake in time and says how far it came; the daemon's limit is for a job that hangs.
+            # The job itself ends lake in time and reports its progress; the daemon's limit is for a hung job.
             timeout_s=build.timeout_s + _SLACK_S,
             memory_bytes=build.memory_bytes,
         )
@@ -216,8 +217,8 @@ class RepositoryJobs:
 
     def _trace(self, repo: Repo, branch: BranchRow, project: Project, lean: LeanBackend) -> Iterator[DueJob]:
         patterns = json.dumps([repo.include, repo.exclude])
-        # The tip's scan makes a commit that came back after a force-push another job, and patterns that came back.
-        # What the job itself records does not change it, so that it is done once it has ended well.
+        # The tip's scan makes another job of a commit or of patterns that came back. The job's own events do
+        # not change it, so it is done after it has ended well.
         folder = below_the_root(project.folder)
         identity = job_id(
             "trace",
@@ -267,13 +268,14 @@ class RepositoryJobs:
             branch.scanned_exclude,
         ]
         for commit, after in self._unscanned(repo, branch, same_patterns=same_patterns):
-            # The observation's position makes a commit that came back after a force-push a new job, and what was
-            # scanned before makes patterns that came back one. With other patterns a failure may not repeat.
+            # The observation's position makes a new job of a commit that came back after a force-push, and
+            # the last scan's position of patterns that came back. With other patterns a failure may not
+            # repeat.
             identity = job_id(
                 "scan", repo.key, branch.branch, commit.sha, str(commit.seq), patterns, str(after)
             )
             if self._standings.of(identity).state in ("parked", "done"):
-                continue  # what cannot be scanned must not hold up the commits after it
+                continue  # a failed commit must not hold up the later ones
 
             def spec(attempt: int, commit: CommitRow = commit) -> ScanSpec:
                 return ScanSpec(
@@ -285,8 +287,8 @@ class RepositoryJobs:
                     exclude=repo.exclude,
                     then=() if attempt > 1 else self._then(repo, branch, commit),
                     limits=scan_limits(self._settings.scan.max_sorries),
-                    # Other patterns mean other files, and a base may be lost with its mirror: then the tables say what
-                    # to compare with.
+                    # Other patterns mean other files, and a base may be lost with its mirror: then the tables
+                    # are compared.
                     by_files=branch.scanned is not None and (not same_patterns or attempt > 1),
                 )
 
@@ -303,7 +305,7 @@ class RepositoryJobs:
             return
 
     def _count(self, repo: Repo, branches: Collection[str]) -> Iterator[DueJob]:
-        """Yield the job that counts the sorries of the commits before the first sight, the newest first."""
+        """Yield the job to count the sorries of the commits before the first sight, the newest first."""
         commits = [row for row in queries.past_to_count(self._view, repo.key) if row.branch in branches]
         if not commits:
             return
@@ -327,7 +329,8 @@ class RepositoryJobs:
         )
 
     def _alike(self, scans: Sequence[DueJob]) -> Iterator[DueJob]:
-        """Yield scans, the first ones of branches at the same commit as one job; first ones go one after the other."""
+        """Yield scans: first scans of branches at the same commit as one job, and first scans one after the
+        other."""
         first: dict[str, DueJob] = {}
         alike: dict[str, list[str]] = {}
         for job in scans:
@@ -337,11 +340,11 @@ class RepositoryJobs:
                 alike.setdefault(job.sha, []).append(job.branch)
         for sha, job in first.items():
             spec = job.whole_spec.model_copy(update={"alike": tuple(alike.get(sha, ()))})
-            # A branch that is scanned along must not be scanned by itself meanwhile, whatever it moved to.
+            # A branch in another's scan must not have its own scan meanwhile, wherever it moved.
             yield replace(job, spec=spec, lane=f"scan:{job.repository}: first")
 
     def _then(self, repo: Repo, branch: BranchRow, first: CommitRow) -> tuple[str, ...]:
-        """Return the commits that a scan goes on with after this one, oldest first."""
+        """Return the commits that follow in the same scan, oldest first."""
         if first.sha == branch.tip:
             return ()
         rows = queries.commits(self._view, repository=repo.key, branch=branch.branch, state="observed")
@@ -351,7 +354,7 @@ class RepositoryJobs:
     def _unscanned(
         self, repo: Repo, branch: BranchRow, *, same_patterns: bool
     ) -> Iterator[tuple[CommitRow, int | None]]:
-        """Yield the commits to scan, and for a tip that is scanned again the position of its last scan."""
+        """Yield the commits to scan; for a tip to scan again, with the position of its last scan."""
         first = queries.next_commit_to_scan(self._view, repo.key, branch.branch)
         if first is not None:
             yield first, None
@@ -363,7 +366,7 @@ class RepositoryJobs:
             yield from ((row, branch.scanned_seq) for row in rows if row.sha == branch.tip)
 
     def _search_of(self, proof: ProofRow) -> SearchOrigin | None:
-        """Return what the patch tells of the search that found a proof."""
+        """Return the patch's facts about the search behind a proof."""
         attempts = describe_attempts(self._view, [proof.sorry]).get(proof.sorry, ())
         result = queries.behind(proof, attempts)
         return None if result is None else SearchOrigin(**{name: getattr(result, name) for name in _SEARCH})
@@ -371,10 +374,10 @@ class RepositoryJobs:
     # --- check --------------------------------------------------------------------------------------------
 
     def _checks(self, repo: Repo, branches: Mapping[str, BranchRow]) -> Iterator[DueJob]:
-        """Yield the jobs that judge texts: a declaration's sorries that one fills have one verdict.
+        """Yield the jobs to judge texts: one verdict for all sorries of a declaration that a text fills.
 
-        What one commit's build can be shared for is one job, named after its first text. That is the one to be tried
-        again if the job fails, alone; the others have not been tried yet, whatever became of them.
+        Texts that share a commit's build share a job, named after its first text. If the job fails, that one
+        is retried alone; the others are still untried.
         """
         alike: dict[object, list[_ToCheck]] = {}
         for one in self._to_check(repo, branches):
@@ -382,7 +385,7 @@ class RepositoryJobs:
         together: dict[object, list[DueJob]] = {}
         for first, *others in alike.values():
             for job in self._check(repo, branches[first.row.branch], first, others):
-                # In a sandbox a candidate reaches the build alone, which each text gets anew.
+                # In a sandbox only a candidate reaches the build, and each text gets the build anew.
                 if not (
                     isinstance(job.spec, CheckSpec)
                     and job.built
@@ -399,7 +402,7 @@ class RepositoryJobs:
                 yield _in_one(jobs[start : start + _MOST_TOGETHER], self._settings.paths.cache)
 
     def _to_check(self, repo: Repo, branches: Mapping[str, BranchRow]) -> Iterator[_ToCheck]:
-        """Yield what is to be judged: where it was found, at the branch's tip, or where it was judged last."""
+        """Yield the proofs to judge: where found, at the branch's tip, or where last judged."""
         for row in self._proofs_to_check.get(repo.key, ()):
             if row.branch in branches:
                 yield _ToCheck(row, row.sha, row.blob, row.byte_start, row.toolchain)
@@ -410,14 +413,14 @@ class RepositoryJobs:
             if (branch := branches.get(row.branch)) is None:
                 continue
             toolchain = _project_of(row, branch).toolchain
-            # A pull request is made on the branch's tip, so that is where the proof has to be checked. And a tip with a
-            # Lean without the faults ends a doubt.
+            # A pull request is made on the branch's tip, so the proof is checked there. A tip whose Lean
+            # lacks the faults also ends a doubt.
             proposed = repo.pull_requests and row.pull_request_url is None
             if proposed or (row.proof in doubted and self._look.judges.sound(toolchain)):
                 doubted.pop(row.proof, None)
                 yield _ToCheck(row, branch.tip, blob, start, toolchain, " at the tip", (branch.tip,))
         for row in doubted.values():
-            # A second kernel that came since may be without them.
+            # A newer second kernel may lack the faults.
             if row.branch in branches and self._look.judges.newer(row.checked_at):
                 sha, toolchain = row.checked_sha, row.judge or row.toolchain
                 anew = (sha, self._look.judges.second_since)
@@ -426,10 +429,10 @@ class RepositoryJobs:
     def _check(
         self, repo: Repo, branch: BranchRow, first: _ToCheck, others: Sequence[_ToCheck]
     ) -> Iterator[DueJob]:
-        """Yield the job that judges a text, recorded once for each sorry that it fills."""
+        """Yield the job to judge a text; its verdict is recorded for each sorry filled."""
         row, sha = first.row, first.sha
         project = _project_of(row, branch)
-        # The Lean that it was found with: the branch may have gone on to another one since.
+        # The Lean of the proof's search: the branch may have another one since.
         lean = self._leans.for_toolchain(first.toolchain or project.toolchain)
         if lean.kind == "none":
             return
@@ -460,7 +463,7 @@ class RepositoryJobs:
 
 
 def _in_one(jobs: Sequence[DueJob], cache: Path) -> DueJob:
-    """Return the first of these checks of one commit, which judges what the others would after its own text."""
+    """Merge checks of one commit into the first, which judges the others' texts after its own."""
     first, *others = jobs
     if not others:
         return first
@@ -474,5 +477,5 @@ def _in_one(jobs: Sequence[DueJob], cache: Path) -> DueJob:
 
 
 def _project_of(row: ProofRow, branch: BranchRow) -> Project:
-    """Return the Lake project of a proof's file; one that lies in none any more is judged at the root."""
+    """Return the Lake project of a proof's file; without one, it is judged at the root."""
     return project_of(row.path, branch.lake_projects) or Project("", "", "")

@@ -1,8 +1,8 @@
-"""Pure: whether work may begin now, and what it waits for if not: a pause, or quiet hours.
+"""Find out whether work may begin now, and why it waits: a pause, or quiet hours. Pure.
 
-A pause was commanded (`work_paused` in the log), the rest comes from the settings. What runs is not touched
-here; `why_yield` says when a job of hours is preempted: a training, which saves where it is, and a search for
-proofs on this machine, which begins again. What else runs goes on to its end.
+Pauses are commands (`work_paused` in the log), quiet hours settings. Running jobs are not touched here;
+`why_yield` decides about preempting a long one: a training, which saves its place, or a search for proofs on
+this machine, which begins again. Other jobs run to their end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Because = Literal["pause", "quiet"]
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A reason that holds work back. `until` is its end by the clock; None if a person has to end it."""
+    """A reason to hold work back. `until` is its end by the clock; None if a person has to end it."""
 
     because: Because
     text: str
@@ -48,11 +48,11 @@ class Timetable:
     pauses: Sequence[PauseRow] = ()
 
     def of_kind(self, kind: Kind) -> Wait | None:
-        """Return what jobs of a kind wait for, None where nothing keeps them."""
+        """Return why jobs of a kind wait; None if they need not."""
         return self._waits(OF_SORT.get(kind))
 
     def of_work(self, work: Literal["poll", "trace", "train", "prove"]) -> Wait | None:
-        """Return what a sort of work waits for, None where nothing keeps it."""
+        """Return why a sort of work waits; None if it need not."""
         return self._waits(None if work == "trace" else work)
 
     def _waits(self, sort: Sort | None) -> Wait | None:
@@ -74,7 +74,7 @@ ALWAYS = Timetable(Schedule(), datetime.min.replace(tzinfo=UTC))
 
 
 def read_timetable(view: sqlite3.Connection, *, schedule: Schedule, now: datetime) -> Timetable:
-    """Return the timetable of a moment, with the pauses that the view knows of."""
+    """Return the timetable of a moment, with the view's pauses."""
     return Timetable(schedule, now, tuple(queries.pauses(view)))
 
 
@@ -91,11 +91,11 @@ def why_yield(
 
     Args:
         kind: its kind.
-        runs_for_s: how long this attempt has run.
+        runs_for_s: the seconds since its start.
         holds_gpu: whether it has a GPU.
-        waiting_for_gpu: what proofs that could begin but for a GPU are called.
-        asks_endpoint: whether it uses an endpoint or a program, as rungs 4 and 5 do. What is under way is paid for and
-            would be asked again: such a search goes on to its end.
+        waiting_for_gpu: the descriptions of proof jobs waiting only for a GPU.
+        asks_endpoint: whether it uses an endpoint or a program, as rungs 4 and 5 do. Such a search runs to
+            its end: its requests are paid, and would be sent again.
     """
     trains = OF_SORT.get(kind) == "train"
     if asks_endpoint or (not trains and kind != "prove"):
@@ -104,7 +104,7 @@ def why_yield(
     wait = timetable.of_kind(kind)
     if wait is not None and wait.because in preempt:
         return wait.text
-    # What has just begun has nothing to save.
+    # A job that has just begun has nothing to save.
     if "prove" in preempt and trains and holds_gpu and waiting_for_gpu and runs_for_s >= LEAST_S:
         return f"{waiting_for_gpu[0]} waits for its GPU"
     return ""
@@ -115,9 +115,8 @@ LEAST_S = 600.0
 
 
 # ---- Whether triggered work can begin
-# Why a trigger is refused, and which one has nothing left to do.
-# Pure questions of the view, the settings and what can run Lean; `daemon.scheduling.scheduler` takes the wishes and
-# records the answers.
+# Why a trigger is refused, and which triggers have nothing left to do. Pure functions of the view, the
+# settings and Lean; `daemon.scheduling.scheduler` takes the wishes and records the answers.
 
 
 def why_not(
@@ -129,10 +128,10 @@ def why_not(
     leans: Leans,
     untrainable: str,
 ) -> str:
-    """Return why this work cannot be done in a repository; "" where it can.
+    """Return why this work cannot be done in a repository; "" if it can.
 
     Args:
-        untrainable: what training lacks here (`daemon.health.requirements`).
+        untrainable: the missing requirements of training (`daemon.health.requirements`).
     """
     if not repo.enabled:
         return "is not enabled; write enabled = true in its [[repos]]"
@@ -155,16 +154,16 @@ def why_not(
         return f"none of the Lake projects of [[repos]] projects is in it: {listed(list(repo.projects), 3)}"
     if all(lean.kind == "none" for lean in result):
         return f"no Lean for it: {result[0].detail}"
-    # A tip that is not scanned yet may bring a sorry.
+    # An unscanned tip may bring a sorry.
     all_known = len(scanned) == len(branches_of(view, repo))
     return _nothing_to_prove(view, repo, scanned) if work == "prove" and all_known else ""
 
 
 def in_vain(view: sqlite3.Connection, *, settings: Settings, leans: Leans) -> list[TriggerEnded]:
-    """Return the ends of the searches that were triggered, did not begin, and have nothing left to find.
+    """Return the ends of triggered searches that did not begin and have nothing left to find.
 
-    A tip that is not scanned may still bring a sorry, a Lean that is missing may come, a setting that keeps the work
-    away may change: then the trigger waits.
+    An unscanned tip may still bring a sorry, a missing Lean may come, a setting may change: then the trigger
+    waits.
     """
     repos = {repo.key: repo for repo in settings.repos if repo.enabled and not repo.opt_out}
     ends = []
@@ -201,13 +200,13 @@ def _nothing_to_learn(view: sqlite3.Connection, repo: Repo, leans: Leans, untrai
 
 
 def _leans_of(repo: Repo, branch: BranchRow, leans: Leans) -> list[LeanBackend]:
-    """Return what runs Lean in the projects of a branch that are worked on."""
+    """Return the Lean of each watched project of a branch."""
     projects = worked_on(branch.lake_projects, repo.projects)
     return [leans.for_toolchain(one.toolchain) for one in projects]
 
 
 def _nothing_to_prove(view: sqlite3.Connection, repo: Repo, branches: Sequence[BranchRow]) -> str:
-    """Return why no search would begin on these branches; "" where one would."""
+    """Return why no search would begin on these branches; "" if one would."""
     is_exercise = {row.branch: exercises(view, repo, row.branch) for row in branches}
     still_open = [
         row
@@ -233,6 +232,6 @@ def _nothing_to_prove(view: sqlite3.Connection, repo: Repo, branches: Sequence[B
 
 
 def _settled(view: sqlite3.Connection, repo: Repo, branch: BranchRow) -> set[str]:
-    """Return the sorries of a branch that are open and have nothing left to find (`SorryProgress.settled`)."""
+    """Return a branch's open sorries with nothing left to find (`SorryProgress.settled`)."""
     so_far = queries.reached(view, repository=repo.key, branch=branch.branch)
     return {sorry for sorry, how_far in so_far.items() if how_far.settled}

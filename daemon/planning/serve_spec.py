@@ -1,7 +1,7 @@
-"""The server for editors: its specification (`pipeline.serve.spec`), and how a process becomes it.
+"""Specify and start the server for editors (`pipeline.serve.spec`).
 
-The specification is of the settings, and of the environment's LEANPROGRESS_ variables, which LeanDojo's server reads
-and ours too: they go before [serve.progress].
+The specification comes from the settings and the environment's LEANPROGRESS_ variables, shared with
+LeanDojo's server: they go before [serve.progress].
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _NEEDED = ("fastapi", "torch", "transformers", "safetensors", "peft")
 
 
 class ServeError(Exception):
-    """The server cannot start; the message says why, and what to do."""
+    """The server cannot start; the message has the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +71,8 @@ def spec_of(
     Args:
         scratch: the name of this server's own folder in the cache.
         host, port: instead of those of [serve].
-        lease: the GPU, where [serve] device asks for one.
-        reload: the command that reads the settings again, for SIGHUP.
+        lease: the GPU, if [serve] device asks for one.
+        reload: the command to read the settings again, for SIGHUP.
         environment: instead of the process's.
     """
     serve, paths, lean = settings.serve, settings.paths, settings.lean
@@ -120,7 +120,7 @@ def spec_of(
 
 
 def why_not_servable(spec: ServeSpec) -> str:
-    """Return what the server lacks, as "reason: remedy"; "" where nothing is missing.
+    """Return the server's missing requirement, as "reason: remedy"; "" if nothing is missing.
 
     The libraries are looked for and not imported.
     """
@@ -138,7 +138,7 @@ def why_not_servable(spec: ServeSpec) -> str:
 
 
 def _ladder(settings: Settings) -> Ladder:
-    """Return the ladder that `/fill` climbs: that of [prove], computing where the server does."""
+    """Return the ladder of `/fill`: that of [prove], on the server's device."""
     ladder = ladder_of(settings)
     return ladder.only(ladder.rungs if settings.prove.enabled else (0,), device=settings.serve.device)
 
@@ -177,7 +177,7 @@ def _progress(settings: Settings, environment: Mapping[str, str]) -> RewardSpec 
     template = environment.get("LEANPROGRESS_TEMPLATE", "").strip()
     if not source:
         return None
-    # A folder is meant from where the variable was read; the server works elsewhere.
+    # A relative folder starts where the variable was read; the server works elsewhere.
     folder = Path(source).expanduser()
     return RewardSpec(str(folder.absolute()) if folder.is_dir() else source, device, template)
 
@@ -186,13 +186,13 @@ def _progress(settings: Settings, environment: Mapping[str, str]) -> RewardSpec 
 
 
 def become_server(settings: Settings, *, host: str | None, port: int | None) -> NoReturn:
-    """Become the server for editors: this process is it from now on.
+    """Replace this process by the server for editors.
 
     Args:
         host, port: instead of those of [serve].
 
     Raises:
-        ServeError: it cannot start here; the message says why.
+        ServeError: it cannot start here, for the reason in the message.
         CredentialError: its token cannot be used, or it needs one.
     """
     spec = spec_of(
@@ -207,7 +207,7 @@ def become_server(settings: Settings, *, host: str | None, port: int | None) -> 
     if missing:
         raise ServeError(missing)
     read_token(spec)
-    # Models that are all named need no store; a request that asks for what the daemon knows is told of it.
+    # If all models are named, no store is needed; requests for the daemon's data then get an error.
     if any(model.source == PROMOTED for model in spec.models):
         check_store(settings.paths)
     _check_port(spec)
@@ -215,7 +215,7 @@ def become_server(settings: Settings, *, host: str | None, port: int | None) -> 
 
 
 def _lease_of(settings: Settings) -> Lease | None:
-    """Return a GPU for the server to lock, where [serve] device asks for one; its own process takes the lock."""
+    """Return a GPU to lock, if [serve] device asks for one; the server's own process takes the lock."""
     if settings.serve.device == "cpu":
         return None
     gpus = Gpus(settings.paths.runtime / "gpus")
@@ -233,7 +233,7 @@ def _lease_of(settings: Settings) -> Lease | None:
 
 
 def check_store(paths: Paths) -> None:
-    """Refuse where no daemon has made a database yet."""
+    """Refuse to start before a daemon has made a database."""
     if not paths.database_db.exists():
         raise ServeError(
             f"{paths.database_db}: missing, and the server reads from it which models there are; run the daemon once"
@@ -242,7 +242,7 @@ def check_store(paths: Paths) -> None:
 
 
 def _check_port(spec: ServeSpec) -> None:
-    """Name the process that uses the address before anything heavy is loaded; the server's own bind decides."""
+    """Name the process at the address before anything heavy is loaded; the server's own bind decides."""
     family = socket.AF_INET6 if ":" in spec.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -256,14 +256,15 @@ def _check_port(spec: ServeSpec) -> None:
 
 
 def _reload_command(config: Path, host: str | None, port: int | None) -> tuple[str, ...]:
-    """Return the command that begins anew with the settings as they are then."""
+    """Return the command to start again with the settings of that time."""
     options = [] if host is None else ["--host", host]
     options += [] if port is None else ["--port", str(port)]
     return (sys.executable, "-P", "-m", "daemon.cli", "serve", "--config", str(config.absolute()), *options)
 
 
 def _become(spec: ServeSpec) -> NoReturn:
-    """Become the server. The specification is in no file: this process reads it from an inherited descriptor."""
+    """Become the server. The specification is in no file: this process reads it from an inherited
+    descriptor."""
     descriptor = os.memfd_create("everlean-serve-spec", 0)
     os.write(descriptor, spec.as_json().encode("utf-8"))
     path = Path("/proc/self/fd") / str(descriptor)
@@ -272,5 +273,5 @@ def _become(spec: ServeSpec) -> NoReturn:
 
 
 def shown_host(host: str) -> str:
-    """Return a host as it stands before a port."""
+    """Return a host in its form before a port."""
     return f"[{host}]" if ":" in host else host

@@ -1,9 +1,9 @@
-"""Plan training: the jobs that train the models, and those that measure the retriever.
+"""Plan the jobs to train the models, and to measure the retriever.
 
-A task is one repository's newest trace. It is learned on top of the checkpoint in use of the same model, when enough
-theorems that the chain of that one has not seen have come. What a tactic model has learned so is then trained with
-Lean's reward, where the settings say so, once on each trace. A repository's newest test set is also put to the
-retriever in use, where that one did not learn the task, so that both sides of every comparison are known.
+A task is one repository's newest trace. A model learns it on top of its checkpoint in use, when enough
+theorems new to that chain have come. With Lean's reward in the settings, the tactic model then trains with
+it, once on each trace. The retriever in use is also measured on the newest test set of a task it did not
+learn, so both sides of every comparison are known.
 """
 
 from __future__ import annotations
@@ -40,24 +40,25 @@ from store.view.model_queries import Learnable, Learned, ancestry
 from store.view.rows import BranchRow, OfferRow, TraceRow
 
 EVALUATED: ModelKind = "retriever"
-"""The model that the kind `evaluate` measures."""
+"""The model measured by the kind `evaluate`."""
 _LANE = "models"
-"""The lane of trainings on the processor: one at a time. On GPUs each model has one of its own, and trains beside the
-others where GPUs are free."""
+"""The lane of trainings on the processor: one at a time. On GPUs each model has its own, and trains beside
+the others if GPUs are free."""
 TRIES = 2
-"""Trainings of a trace on top of the same checkpoint: a refusal may be a seed's bad luck once, and seldom twice."""
+"""Trainings of a trace on top of the same checkpoint: a refusal may be a seed's bad luck once, and seldom
+twice."""
 Counted = MutableMapping[tuple[str, int, int, Learnable], int]
-"""How many theorems of a repository's trace (closed at a log position) are new since another position. The past does
-not change, and counting a large repository takes a third of a second: what was counted once is kept here."""
+"""The number of theorems of a repository's trace (closed at a log position) new since another position. The
+past does not change, and counting a large repository takes a third of a second, so counts are kept here."""
 
 
 BuildFirst = Callable[[Repo, BranchRow, LeanBackend, str, str], "list[DueJob] | None"]
-"""Returns the due jobs that build a commit's project; None where it is built, or need not be."""
+"""Returns the due jobs to build a commit's project; None if none is needed."""
 _REWARDS: Kind = "train_grpo"
 
 
 class TrainingJobs:
-    """Finds out which trainings and evaluations repositories have due, and the builds that they need."""
+    """Plans the due trainings and evaluations of repositories, and the builds before them."""
 
     def __init__(self, look: Look, counted: Counted, build_first: BuildFirst) -> None:
         self._build_first = build_first
@@ -76,7 +77,7 @@ class TrainingJobs:
 
 
 class _Training:
-    """Collects the due training of one model."""
+    """Plans one model's trainings."""
 
     def __init__(self, look: Look, learning: Learning, offers: Sequence[OfferRow], counted: Counted) -> None:
         self._look = look
@@ -93,7 +94,7 @@ class _Training:
         self._every = model_queries.learned(view, self._model)
         self._known = [learned for learned in self._every if learned.job_state == "succeeded"]
         self._in_use = next((learned for learned in self._known if learned.promoted), None)
-        # What began before the checkpoint in use was promoted had another parent: it is not resumed.
+        # Jobs begun before the promotion of the checkpoint in use had another parent: they are not resumed.
         began_after = "" if self._in_use is None else self._in_use.promoted_at or ""
         self._unfinished = [
             row.job
@@ -102,7 +103,7 @@ class _Training:
             for row in queries.jobs(view, state=state, kind=kind)
             if row.started_at > began_after and (state != "failed" or row.retry_at is not None)
         ]
-        # Not even again: what opted out, or left the watchlist. It is still measured.
+        # A repository that opted out or left the watchlist is not replayed either, but still measured.
         self._learnable = {repo.key for repo in settings.repos if not repo.opt_out}
         self._triggered = {row.repository: row.seq for row in queries.triggers(view) if row.work == "train"}
 
@@ -119,7 +120,7 @@ class _Training:
             yield from self._train_with_rewards(repo, self._grpo, build_first)
 
     def _offered(self, repo: Repo) -> Iterator[DueJob]:
-        """Yield the measurement of each model that a user gave, on this repository and all earlier tasks."""
+        """Yield the measurement of each model offered by a user, on this repository and all earlier tasks."""
         for offer in self._offers:
             if offer.repository != repo.key:
                 continue
@@ -147,19 +148,19 @@ class _Training:
                 _at(trace),
                 describes=f"measure the {_called(self._model)} in {offer.folder} on {repo.key}",
                 spec=self._to_train(identity, repo, tasks[::-1]).model_copy(update=options),
-                # What is given may be an adapter of a gated model, whatever the settings name.
+                # The offered model may be an adapter of a gated model, whatever the settings name.
                 key=HUB_KEY,
             )
 
     def _task(self, repo: Repo) -> tuple[TraceRow, BranchRow, Project, LeanBackend] | None:
-        """Return the repository's newest trace, and of what it is, if there is a Lean for that; else another trace
-        follows, or none."""
+        """Return the repository's newest trace with its branch, project and Lean; None without any of
+        them."""
         trace = trace_queries.newest_trace(self._view, repo.key)
         traced = None if trace is None else traced_by(self._view, repo, trace, self._look.leans)
         return None if trace is None or traced is None else (trace, *traced)
 
     def _train(self, repo: Repo) -> Iterator[DueJob]:
-        """Yield the repository's newest trace as a task, if it is due."""
+        """Yield the training on the repository's newest trace, if it is due."""
         task = self._task(repo)
         if task is None:
             return
@@ -182,8 +183,9 @@ class _Training:
     def _train_with_rewards(
         self, repo: Repo, grpo: GrpoSettings, build_first: BuildFirst
     ) -> Iterator[DueJob]:
-        """Yield the training with Lean's reward on the repository's newest trace, or the build that it needs, if it is
-        due: the model in use has learned the repository, and no reward on it since it got so many new theorems."""
+        """Yield the training with Lean's reward on the repository's newest trace, or the build before it, if
+        it is due: the model in use has learned the repository, and no training with reward since enough new
+        theorems came."""
         task, parent = self._task(repo), self._parent
         if task is None or parent is None:
             return
@@ -264,7 +266,7 @@ class _Training:
                 return spec
 
     def _retriever(self) -> RetrieverSpec | None:
-        """Return what shows premises to the rows, as it does to the provers; None for none."""
+        """Return the retriever of the rows' premises, the same as for the provers; None for none."""
         if not self._settings.prove.generator.premises:
             return None
         finds = promotion.ladder_models(self._view).get("retriever", promotion.WORDS)
@@ -272,7 +274,7 @@ class _Training:
         return ladder_of(self._settings).retriever(finds).model_copy(update={"device": device})
 
     def _datasets_needed(self) -> list[str]:
-        """Return the jobs whose datasets measure or replay the tasks of a checkpoint whose files are there."""
+        """Return the jobs whose datasets measure or replay the tasks of checkpoints with files on disk."""
         there = [learned for learned in self._every if learned.removed_at is None]
         tasks = (
             one.job for learned in there for one in newest_of_each(ancestry(self._every, learned.checkpoint))
@@ -280,18 +282,18 @@ class _Training:
         return list(dict.fromkeys((*tasks, *(learned.job for learned in there))))
 
     def _due(self, repo: Repo, trace: TraceRow, chain: Sequence[Learned]) -> tuple[str, int] | None:
-        """Return the id of the job that learns the trace, and how often what came of it was refused; None where it is
-        not to be learned."""
+        """Return the id of the job to learn the trace, and the number of refusals so far; None if none is
+        due."""
         seq = self._triggered.get(repo.key)
         if seq is not None:
-            # Whatever was learned before, and from whatever parent: one job answers to one trigger.
+            # One job answers to one trigger, whatever was learned before, and from any parent.
             identity = job_id(self._kind, repo.key, f"triggered at {seq}")
             if self._look.standings.of(identity).state not in ("done", "parked"):
                 return identity, 0
         learned = [one for one in chain if one.repository == repo.key and not _by_rewards(one)]
         since = max((one.data_seq for one in learned), default=0)
         tried = self._tried(repo, rewards=False)
-        # What is not decided yet may come to be in use.
+        # An undecided checkpoint may still be promoted.
         if any(one.refused_at is None and one not in chain for one in tried):
             return None
         if learned and (by_proofs := self._due_by_proofs(repo, learned)) is not None:
@@ -313,7 +315,8 @@ class _Training:
         return (identity, len(same)) if self._is_ready(identity) and self._is_new(trace, since) else None
 
     def _tried(self, repo: Repo, *, rewards: bool) -> list[Learned]:
-        """Return what came of trainings on the repository from the checkpoint in use, with Lean's reward or without."""
+        """Return the checkpoints trained on the repository from the one in use, with Lean's reward or
+        without."""
         return [
             one
             for one in self._known
@@ -321,15 +324,15 @@ class _Training:
         ]
 
     def _due_by_proofs(self, repo: Repo, learned: Sequence[Learned]) -> str | None:
-        """Return the id of the job that learns the repository again, with the proofs that the gate accepted since; None
-        where there are too few, or it was tried."""
+        """Return the id of the job to learn the repository again, with the proofs accepted since; None if
+        there are too few, or it was tried."""
         if self._model != "tactics" or self._config["split"] != "random":
             return None
         latest = max(one.saved_at for one in learned)
         proofs = model_queries.accepted_proofs(self._view, repositories=(repo.key,), since=latest)
         if len(proofs) < self._settings.train.new_proofs:
             return None
-        # As many again make another job; one that came to nothing is not repeated for each proof more.
+        # As many again make another job; after a failure, one more proof is not enough to repeat it.
         number = len(proofs) // self._settings.train.new_proofs
         identity = job_id(
             self._kind,
@@ -341,7 +344,7 @@ class _Training:
         return identity if self._is_ready(identity) else None
 
     def _numbers_of_gpus(self) -> tuple[int, ...]:
-        """Return the numbers of GPUs among which a step's batch is shared evenly."""
+        """Return the numbers of GPUs that divide a step's batch evenly."""
         train = self._settings.train
         most = 0 if train.device == "cpu" else train.gpus
         return tuple(number for number in range(1, most + 1) if self._config["batch_size"] % number == 0)
@@ -350,11 +353,12 @@ class _Training:
         return self._look.standings.of(identity).state == "ready"
 
     def _is_new(self, trace: TraceRow, since: int) -> bool:
-        """Return whether a trace has enough that was not there at a log position."""
+        """Return whether a trace has enough theorems new since a log position."""
         return trace.seq > since and self._new_theorems(trace, since) >= self._settings.train.new_theorems
 
     def _evaluate(self, repo: Repo) -> Iterator[DueJob]:
-        """Yield the measurement of the checkpoint in use on the repository's newest test set, where it has none."""
+        """Yield the measurement of the checkpoint in use on the repository's newest test set, if it is
+        missing."""
         in_use = self._in_use
         if in_use is None:
             return
@@ -392,7 +396,7 @@ class _Training:
         )
 
     def _new_theorems(self, trace: TraceRow, since: int) -> int:
-        # Who learns tactics learns from every one of them, whatever it cites.
+        # The other models learn from every tactic, with or without premises.
         with_a: Learnable = "premise" if self._model == "retriever" else "tactic"
         key = (trace.repository, trace.seq, since, with_a)
         if key not in self._counted:
@@ -425,7 +429,8 @@ class _Training:
         kind: Kind | None = None,
         **more: Any,
     ) -> Iterator[DueJob]:
-        """Yield a job within the limits of [train], by default of the model's own kind; `at`: branch and commit."""
+        """Yield a job within the limits of [train], by default of the model's own kind; `at`: branch and
+        commit."""
         train = self._settings.train
         usual = {
             "timeout_s": train.timeout_s,
@@ -447,7 +452,7 @@ class _Training:
 
 
 def _refusals(refused: Sequence[Learned]) -> tuple[str, ...]:
-    """Return what makes another job of a training after so many refusals."""
+    """Return the part of a training's id for its refusals."""
     return (f"refused {len(refused)}",) if refused else ()
 
 
@@ -465,9 +470,9 @@ def _called(model: ModelKind) -> str:
 
 
 def newest_of_each(chain: Sequence[Learned]) -> list[Learned]:
-    """Return the newest task of each repository, oldest first, of a chain that has the newest first.
+    """Return the newest task of each repository, oldest first, of a chain with the newest first.
 
-    A repository's later test set has all of the earlier one but what is gone from the source.
+    A repository's later test set has all of the earlier one, except statements gone from the source.
     """
     newest: dict[str, Learned] = {}
     for learned in chain:
