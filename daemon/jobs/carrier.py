@@ -1,11 +1,11 @@
-"""Run an attempt on the machine that a launcher chose: `python -m daemon.jobs.carrier`, the command after the prefix.
+"""Run an attempt on a launcher's machine: `python -m daemon.jobs.carrier`, the command after the prefix.
 
-The attempt's folder lies on a file system that the daemon's machine sees too (`daemon.jobs.cluster`). Standard input is
-one `Carried` in JSON, with the key that the job is handed, if it is handed one. Standard output has the line `BEGIN`,
-then the job's own lines, one with `OVER` among them where the attempt holds more memory than it may, and last one with
-`END`, once nothing of the attempt is left; what a launcher says before and after is no line of the job's. In the file
-`control` of the folder the daemon writes a new number every few seconds, and what it wants. Without a new number for
-the length of the lease, or once the launcher is gone, the attempt ends.
+The attempt's folder is on a file system shared with the daemon's machine (`daemon.jobs.cluster`). Standard
+input is one `Carried` in JSON, with the job's key if it has one. Standard output is the line `BEGIN`, the
+job's own lines, among them one with `OVER` if the attempt exceeds its memory, and a last line with `END`,
+once nothing of the attempt is left; a launcher's words before and after are no lines of the job. The daemon
+writes a new number and its wish to the folder's file `control` every few seconds. Without a new number for
+the length of the lease, or without its launcher, the attempt ends.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ CONTROL = "control"
 BEGIN, OVER, END = b"everlean begins", b"everlean over ", b"everlean end "
 _LOOK_S = 0.5
 _TOLD_S = 5.0
-"""Seconds to write the last line, when the daemon may have stopped reading."""
+"""Seconds to write the last line, as the daemon may have stopped reading."""
 _CONTROL_BYTES = 200
 _OF_THE_MACHINE = ("TMPDIR", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
-"""Variables that the launcher's own machine decides."""
+"""Variables set by the launcher's own machine."""
 _WRITING = threading.Lock()
 
 
@@ -47,8 +47,8 @@ class Carried(_Message):
 
     Attributes:
         directory: the attempt's folder, with its specification.
-        environment: of the job, without the variables that its machine decides.
-        gpu: the launcher asked for GPUs; without them the job sees none.
+        environment: the job's, without its machine's own variables.
+        gpu: whether the launcher asked for GPUs; without them the job sees none.
         key: the job's one secret.
     """
 
@@ -113,7 +113,7 @@ async def carry(given: Carried) -> None:
     directory, looks = given.directory, MemoryLooks()
     control = await asyncio.to_thread(Control.read, directory)
     if control is not None and control.wish == "kill":
-        return  # it was given up while it waited for a machine
+        return  # it was given up while waiting for a machine
     lines: list[asyncio.Task[None]] = [asyncio.create_task(_put(BEGIN))]
     process = await JobProcess.start(
         given.module,
@@ -163,7 +163,7 @@ async def carry(given: Carried) -> None:
 
 
 async def _put(raw: bytes) -> None:
-    """Write a line to standard output, in a thread: a reader that has stopped must not block the end of the attempt."""
+    """Write a line to standard output in a thread: a reader that stopped must not block the attempt's end."""
     await asyncio.to_thread(_write, raw + b"\n")
 
 
@@ -196,13 +196,13 @@ async def _until_over(attempt: LocalAttempt, given: Carried) -> str:
 
 
 async def _carry_and_leave(given: Carried) -> None:
-    """Carry, and exit without waiting for threads: one may be blocked on a line that nobody reads."""
+    """Carry, and exit without waiting for threads: one may be blocked on a line without a reader."""
     status = 1
     try:
         await carry(given)
         status = 0
     except Exception:  # noqa: BLE001 - the border of the process, which records it
-        # Into the launcher's log, of which the daemon shows the last line.
+        # Into the launcher's log; the daemon shows its last line.
         traceback.print_exc()
         sys.stderr.flush()
     finally:
@@ -210,7 +210,7 @@ async def _carry_and_leave(given: Carried) -> None:
 
 
 def main() -> None:
-    """Carry what standard input says."""
+    """Carry the attempt of standard input."""
     given = Carried.model_validate_json(sys.stdin.buffer.read())
     own = {name: os.environ[name] for name in _OF_THE_MACHINE if name in os.environ}
     os.environ.clear()

@@ -1,15 +1,15 @@
-"""The engines of clusters: an attempt's command behind a launcher, on whatever machine that chooses.
+"""The engines of clusters: an attempt's command behind a launcher, which chooses a machine.
 
-A launcher is a prefix of a command (`[engine] launch`: `srun`, `ssh`, `docker run`, `systemd-run`), or a task of Ray
-(`daemon.jobs.ray_task`). The machines see the daemon's folders under the same paths, so that worktree, build, inputs,
-specification and payloads are where they always are, and they have this program in the same place. What the launcher
-starts is `daemon.jobs.carrier`, which keeps the attempt's limits and hears of the daemon by a file in the attempt's
-folder: whatever a launcher does with signals, an attempt is stopped by that file, and ends by itself where the daemon
-has not written it for the length of the lease. Lines come by the launcher's standard output, the carrier's own first
-and last among them. Once that is closed the attempt can record nothing.
+A launcher is a prefix of a command (`[engine] launch`: `srun`, `ssh`, `docker run`, `systemd-run`), or a task
+of Ray (`daemon.jobs.ray_task`). The machines have the daemon's folders at the same paths, so worktree, build,
+inputs, specification and payloads are in their usual places, and so is this program. The launcher starts
+`daemon.jobs.carrier`, which keeps the attempt's limits and reads the daemon's wishes from a file in the
+attempt's folder: whatever a launcher does with signals, that file stops an attempt, and without news from the
+daemon for the length of the lease the attempt ends by itself. Lines come through the launcher's standard
+output, with the carrier's own first and last. Once that is closed, the attempt can record nothing.
 
-Jobs that take seconds and read the daemon's mirrors (`JobKind.stays`) run on the daemon's machine, and so does what
-freezes a job's inputs.
+Jobs of seconds with the daemon's mirrors (`JobKind.stays`) run on the daemon's machine, and so does the
+freezing of a job's inputs.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ LAUNCHER_LOG = "launcher.log"
 _OF_LAUNCHERS = ("SLURM_", "SBATCH_", "SSH_AUTH_SOCK", "KRB5", "MUNGE_", "DOCKER_", "XDG_RUNTIME_DIR", "RAY_")
 """Prefixes of variables for launchers; jobs do not get them."""
 _OF_THE_MACHINE = "CUDA_VISIBLE_DEVICES"
-"""Not for launchers, some of which pass their environment on: it names GPUs of the daemon's machine."""
+"""Not for launchers, as some pass their environment on: it names GPUs of the daemon's machine."""
 _ENDS_S = 20.0
 """Seconds for a launcher to end after its attempt, and again after SIGTERM."""
 _REFUSED_S = 60.0
-"""Seconds without further jobs for a launcher that failed to start one."""
+"""Seconds without further jobs for a launcher after a failed start."""
 _ANEW = Backoff(1.0, 60.0)
 
 log = structlog.get_logger("daemon.jobs.cluster")
@@ -59,27 +59,27 @@ log = structlog.get_logger("daemon.jobs.cluster")
 
 
 class Launcher:
-    """Chooses a machine for a command, and starts it there: the words of `[engine] launch`.
+    """Chooses a machine for a command and starts it there: the words of `[engine] launch`.
 
-    A job in the cluster's queue, which decides what begins, holds a slot of the daemon.
+    A job in the queue of the cluster holds a slot of the daemon.
     """
 
     def __init__(self, words: Sequence[str], *, gpus: int) -> None:
         self.name = Path(words[0]).name
-        """As people call it."""
+        """Its name for people."""
         self.variables: Mapping[str, str] = {}
-        """More of its own environment."""
+        """Its own environment's additions."""
         self._words = words
         self._gpus = gpus
 
     @property
     def problem(self) -> str:
-        """Why it can start nothing now; "" where it can."""
+        """Why it can start nothing now; "" if it can."""
         return ""
 
     @property
     def gpus(self) -> int:
-        """How many GPUs the daemon's jobs may have at the same time."""
+        """The most GPUs of the daemon's jobs at the same time."""
         return self._gpus
 
     @property
@@ -87,7 +87,7 @@ class Launcher:
         return None
 
     def note(self, *, attempts: int, gpus: int) -> None:
-        """Take note of how many attempts of the daemon's run, and how many GPUs those have."""
+        """Take note of the daemon's running attempts and their GPUs."""
 
     def prefix(self, order: Order) -> Sequence[str]:
         """Return the words before the command; `{gpus}`, `{memory}` (MiB), `{job}` and `{kind}` are filled in."""
@@ -105,11 +105,10 @@ class Launcher:
 
 
 class RayTasks(Launcher):
-    """A Ray cluster: each attempt is a task, of which Ray is told what it needs.
+    """A Ray cluster: each attempt is a task with its needs.
 
-    What the cluster has, and what of it others use, is looked at every few seconds, by a process of its own
-    (`daemon.jobs.ray_task`): Ray ends the process that uses it when it loses the cluster's head. `begin` it on the
-    event loop.
+    A process of its own (`daemon.jobs.ray_task`) reads the cluster's resources and their use by others every
+    few seconds: Ray ends the process using it when it loses the cluster's head. `begin` it on the event loop.
     """
 
     def __init__(self, settings: EngineSettings, folder: Path) -> None:
@@ -184,7 +183,7 @@ class RayTasks(Launcher):
 
     def _saw(self, seen: Mapping[str, float]) -> None:
         self._cpus, self._gpus = int(seen["cpus"]), int(seen["gpus"])
-        # Ours are in use too; one that has just begun, or ended, may not yet be counted.
+        # Ours are in use too; one just begun or ended may not yet be counted.
         used = self._cpus - int(seen["free_cpus"]), self._gpus - int(seen["free_gpus"])
         self._used_by_others = max(0, used[0] - self._ours[0]), max(0, used[1] - self._ours[1])
         if self._problem:
@@ -197,7 +196,7 @@ def _ray_task(address: str) -> tuple[str, ...]:
 
 
 def launcher_environment(directory: Path) -> dict[str, str]:
-    """Return the environment of a launcher: a job's, and what launchers may need.
+    """Return the environment of a launcher: a job's, with the launchers' variables.
 
     It has no mark: the job's own end would end it too, before it has passed on the last lines.
     """
@@ -216,7 +215,7 @@ class LaunchedAttempt(Attempt):
     """An attempt behind a launcher, whose process is a child of the daemon.
 
     Args:
-        refused: is told where the launcher has ended before anything began.
+        refused: called when the launcher ended before anything began.
     """
 
     def __init__(
@@ -231,7 +230,7 @@ class LaunchedAttempt(Attempt):
     ) -> None:
         self.pid = process.pid
         self.places = AsyncExitStack()
-        """What was made for it."""
+        """Its places, to remove at the end."""
         self._launcher, self._process = launcher, process
         self._directory = order.spec.directory
         self._lease_s = lease_s
@@ -240,7 +239,7 @@ class LaunchedAttempt(Attempt):
         self._begun = self._given_up = False
         self._before = ""
         self._end: CarriedEnd | None = None
-        # Of the pipe and of the control file, one at a time.
+        # The pipe's and the control file's, one at a time.
         self._reading, self._writing = asyncio.Lock(), asyncio.Lock()
         self._beating = asyncio.create_task(self._beat())
 
@@ -266,7 +265,7 @@ class LaunchedAttempt(Attempt):
         return end.exit
 
     async def _take(self, raw: bytes, hear: Callable[[bytes], Awaitable[None]]) -> None:
-        """Pass a line of the job's on; keep what the carrier says, and the last that a launcher says before it."""
+        """Pass a job's line on; keep the carrier's report, and the launcher's last line before it."""
         if not self._begun:
             # A shell's greeting need not end its line.
             self._begun = raw.rstrip().endswith(BEGIN)
@@ -282,7 +281,7 @@ class LaunchedAttempt(Attempt):
             await hear(raw)
 
     def _lost(self, launcher: Exit) -> AttemptLostError:
-        """Return why there is no end; where nothing had begun, the launcher itself is at fault and no machine."""
+        """Return why the end is missing; if nothing had begun, the launcher is at fault and no machine."""
         how = f"signal {launcher.signal}" if launcher.signal else f"status {launcher.status}"
         said = last_words(self._directory / LAUNCHER_LOG)
         if not self._begun:
@@ -293,7 +292,8 @@ class LaunchedAttempt(Attempt):
         return AttemptLostError(reason, suspect=self._begun)
 
     async def stop(self, *, grace_s: float, first_alone: bool = False) -> None:
-        """See `Attempt.stop`. What has not begun has nothing to save: it may wait for a machine for hours."""
+        """See `Attempt.stop`. An attempt not begun has nothing to save: it may wait for a machine for
+        hours."""
         self._given_up = True
         if self._begun:
             await self._want(Control(wish="stop", grace_s=grace_s, first_alone=first_alone))
@@ -327,7 +327,7 @@ class LaunchedAttempt(Attempt):
             await self._process.stop(grace_s=_ENDS_S)
 
     async def _drain(self) -> None:
-        """Take what the launcher still has to pass on: it might not end before."""
+        """Take the launcher's remaining lines: it might not end before."""
 
         async def forget(_raw: bytes) -> None:
             pass
@@ -347,11 +347,11 @@ class LaunchedAttempt(Attempt):
             try:
                 await asyncio.to_thread(self._control.write, self._directory)
             except OSError as error:
-                # The attempt ends by itself when this lasts for its lease.
+                # The attempt ends by itself if this lasts for its lease.
                 log.warning("control_not_written", path=str(self._directory), reason=str(error))
 
     async def _beat(self) -> None:
-        """Tell the carrier that we live."""
+        """Send the carrier signs of life."""
         while True:
             await asyncio.sleep(self._lease_s / 4)
             await self._write()
@@ -361,10 +361,10 @@ class LaunchedAttempt(Attempt):
 
 
 class ClusterEngine(Engine):
-    """Attempts behind a launcher; those that stay are the local engine's.
+    """Attempts behind a launcher; the local engine runs those that stay.
 
     Args:
-        lease_s: an attempt ends by itself where it has not heard of the daemon for so long.
+        lease_s: the seconds without news of the daemon after which an attempt ends by itself.
     """
 
     def __init__(
@@ -386,8 +386,8 @@ class ClusterEngine(Engine):
         def gpu(name: str) -> Gpu:
             return Gpu(name, int(name.rpartition("-")[2]), f"of {self._launcher.name}")
 
-        # Which ones they become is the cluster's to say, so they are numbers. Those that are lent are among them also
-        # where the cluster has fewer by now.
+        # The cluster chooses the devices, so they are numbers. Those lent are among them even if the cluster
+        # has fewer by now.
         names = (f"{self._launcher.name}-{number}" for number in count())
         free = islice((name for name in names if name not in lent), max(0, self._launcher.gpus - len(lent)))
         return (
@@ -450,7 +450,7 @@ class ClusterEngine(Engine):
         )
 
     async def reap(self, directory: Path) -> int:
-        """See `Engine.reap`: what another machine has left of it ends when it reads so, or by its lease."""
+        """See `Engine.reap`: the rest on another machine ends when it reads so, or by its lease."""
 
         def end() -> int:
             if Control.read(directory) is None:
@@ -467,7 +467,7 @@ class ClusterEngine(Engine):
 
 
 def cluster_engine(settings: EngineSettings, local: LocalEngine, *, paths: Paths, git: Git) -> ClusterEngine:
-    """Return the engine of `[engine]`, which names a launcher. On the event loop."""
+    """Return the engine of an `[engine]` with a launcher. Call it on the event loop."""
     launcher: Launcher
     if settings.kind == "ray":
         launcher = RayTasks(settings, paths.runtime / "ray")

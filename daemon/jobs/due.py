@@ -1,4 +1,4 @@
-"""A job that is due: what the plan says, what the runner starts, what a job's lines are held against."""
+"""A due job: planned, started by the runner, and the measure of a job's lines."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from pipeline.jobs.spec import KeyPlace, Spec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueJob(Assignment):
-    """A job that may run now. `sha` is the commit whose worktree it gets, if its kind is one that gets one.
+    """A job allowed to run now. `sha` is the commit of its worktree, if its kind has one.
 
-    `built`: its worktree gets the project's build too. `timeout_s` and `memory_bytes` (of each process) are its limits.
-    `tree_bytes` is the memory limit of the process tree; None: the per-process limit. Each GPU after the first adds a
-    per-process limit. `gpus`: the numbers of GPUs that it can use, from one on; empty: it runs without any.
-    `cpu_too`: where none works, it runs on the processor.
-    `leases`: those that it was given when it was admitted. `rank`: of one kind, the lower go first.
-    `cost_s`: what it may take of the day's seconds of search. `key`: the place of its one secret.
-    `paid`: what it spends counts towards a day's limit.
-    `spec` is None while it waits in a plan: what a million sorries need is made when their jobs begin.
+    `built`: its worktree gets the project's build too. `timeout_s` and `memory_bytes` (of each process) are
+    its limits. `tree_bytes` is the memory limit of the process tree; None: the per-process limit. Each GPU
+    after the first adds a per-process limit. `gpus`: the numbers of GPUs it can use, from one on; empty:
+    none. `cpu_too`: if no GPU works, it runs on the processor. `leases`: the GPUs given at its admission.
+    `rank`: the lower of a kind go first. `cost_s`: its share of the day's seconds of search. `key`: the place
+    of its one secret. `paid`: it costs money, within a day's limit.
+
+    `spec` is None while it waits in a plan: the specifications of a million sorries are made when their jobs
+    begin.
     """
 
     lane: str
@@ -50,7 +51,7 @@ class DueJob(Assignment):
         """The specification.
 
         Raises:
-            ValueError: the job is as it waits in a plan; `Planner.complete` gives it one.
+            ValueError: the job waits in a plan; `Planner.complete` gives it one.
         """
         if self.spec is None:
             raise ValueError(f"{self.job} has no specification yet")

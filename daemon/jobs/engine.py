@@ -1,8 +1,8 @@
-"""What an engine is: it starts the attempts that the runner orders, carries their lines, and ends them.
+"""Engines start the runner's attempts, carry their lines, and end them.
 
-The runner (`daemon.jobs.runner`) owns what is due, what is recorded, and when an attempt is over; an engine owns the
-places where attempts work and their processes. What an engine must do is in `tests/daemon/test_engines.py`, which each
-passes: `daemon.jobs.local` runs attempts as children of the daemon, `daemon.jobs.cluster` behind a launcher.
+The runner (`daemon.jobs.runner`) decides about due jobs, records and the ends of attempts; an engine owns the
+places and processes of attempts. `tests/daemon/test_engines.py` has an engine's duties, and each passes it:
+`daemon.jobs.local` runs attempts as children of the daemon, `daemon.jobs.cluster` behind a launcher.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from pipeline.jobs.protocol import JobSpec
 from pipeline.jobs.spec import KeyPlace, Spec
 from pipeline.lean.build.build_cache import BuildKey
 
-if TYPE_CHECKING:  # a carrier, which starts a process for each attempt, does not load it
+if TYPE_CHECKING:  # a carrier, a process for each attempt, does not load it
     from daemon.jobs.due import DueJob
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit that is checked out for an attempt, with the build of its project in a folder if `built`."""
+    """A commit to check out for an attempt, with the build of its project in a folder if `built`."""
 
     repository: str
     sha: str
@@ -43,16 +43,16 @@ class Order:
     """An attempt to start.
 
     Attributes:
-        spec: its specification. The engine fills in the places that it makes (worktree, mirror, locks of its GPUs) and
-            writes the file. The folder is the daemon's and exists: the engine keeps standard error there (`spec.log`),
-            and payloads (`spec.staging`).
-        module: what runs, such as "pipeline.scan".
+        spec: its specification. The engine fills in its places (worktree, mirror, locks of its GPUs) and
+            writes the file. The folder is the daemon's and exists: the engine keeps standard error there
+            (`spec.log`), and payloads (`spec.staging`).
+        module: the module to run, such as "pipeline.scan".
         memory_bytes: the limit of each process.
-        whole_bytes: the limit of the job with all that it starts.
-        commit: what is checked out for it; None: nothing.
+        whole_bytes: the limit of the job with all its processes.
+        commit: the commit to check out; None: nothing.
         mirror: the repository whose bare clone it reads; "" for none.
-        key: where the one secret is that it is handed.
-        away: it runs on the cluster, where there is one (`JobKind.stays` says which kinds do not).
+        key: the place of its one secret.
+        away: it runs on the cluster, if there is one (not for kinds of `JobKind.stays`).
     """
 
     spec: JobSpec[Spec]
@@ -80,10 +80,10 @@ class Order:
 
 
 class End(NamedTuple):
-    """How an attempt ended, and what memory was seen of it.
+    """An attempt's end and its memory.
 
-    `exit` is None where its machine is lost. `usage` is what its control group says (None without one), `seen_bytes`
-    the most that was seen of it and all that it started.
+    `exit` is None if its machine is lost. `usage` comes from its control group (None without one),
+    `seen_bytes` is the most memory seen of it with all its processes.
     """
 
     exit: Exit | None
@@ -92,7 +92,7 @@ class End(NamedTuple):
 
 
 class StartError(Exception):
-    """An attempt could not be started. `reason` is a stable snake_case word, `remedy` tells a person what helps."""
+    """An attempt could not be started. `reason` is a stable snake_case word, `remedy` is for a person."""
 
     def __init__(self, reason: str, message: str, remedy: str) -> None:
         super().__init__(message)
@@ -101,9 +101,9 @@ class StartError(Exception):
 
 
 class AttemptLostError(Exception):
-    """An attempt's machine or its launcher is gone: how the attempt would have ended is not known.
+    """An attempt's machine or its launcher is gone: the attempt's own end is unknown.
 
-    `suspect`: what the attempt did may be why.
+    `suspect`: the attempt itself may be the cause.
     """
 
     def __init__(self, message: str, *, suspect: bool) -> None:
@@ -124,7 +124,7 @@ _DISK_REFUSES = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
 
 
 def refused_by_system(job: str, error: OSError, folder: Path) -> StartError:
-    """Return why an attempt could not be started where the system refused something below this folder."""
+    """Return the error of a start for something the system refused below this folder."""
     if error.errno in _DISK_REFUSES:
         return DiskRefusedError(error, folder)
     return StartError(
@@ -133,16 +133,17 @@ def refused_by_system(job: str, error: OSError, folder: Path) -> StartError:
 
 
 class Attempt(Protocol):
-    """A started attempt. Whoever started it closes it, however it went."""
+    """A started attempt. The caller of `start` closes it, however it went."""
 
     pid: int
     """Of its first process, for people."""
 
     async def run(self, hear: Callable[[bytes], Awaitable[None]]) -> Exit:
-        """Pass each whole line to `hear`, one after the other in the job's order; return how the process ended.
+        """Pass each whole line to `hear`, one after the other in the job's order; return its exit.
 
-        It returns after the last line and the end, never after the end of the lines alone; a last line without its end
-        is dropped. When `hear` gets a line, the payloads that the job staged before it are in the order's folder.
+        It returns after the last line and the end, never after the end of the lines alone; a last line
+        without its end is dropped. When `hear` gets a line, the payloads staged before it are in the order's
+        folder.
 
         Raises:
             LineTooLongError: a line exceeds `pipeline.jobs.child.LONGEST_LINE_BYTES`.
@@ -150,11 +151,11 @@ class Attempt(Protocol):
         """
 
     async def stop(self, *, grace_s: float, first_alone: bool = False) -> None:
-        """SIGTERM, to the job's first process alone or to all, SIGKILL after the grace; return once they are gone, or
-        their machine is lost."""
+        """Send SIGTERM to the job's first process alone or to all, SIGKILL after the grace; return once they
+        are gone, or their machine is lost."""
 
     async def close(self) -> End:
-        """Kill at once what still runs of it, and give back all that it had: worktree, memory, GPUs."""
+        """Kill its remaining processes at once, and give back its worktree, memory and GPUs."""
 
 
 class Engine(Protocol):
@@ -162,31 +163,32 @@ class Engine(Protocol):
 
     @property
     def problem(self) -> str:
-        """Why no job that leaves the daemon's machine can begin, with the remedy; "" where it can."""
+        """Why no job can leave the daemon's machine, with the remedy; "" if one can."""
 
     async def look(self, lent: Mapping[str, str]) -> tuple[Gpu, ...]:
-        """Look at the GPUs, and at what the cluster has; return the GPUs that jobs may lease.
+        """Look at the GPUs and the cluster's resources; return the GPUs for jobs to lease.
 
         Args:
-            lent: the job (as shown to people) that leases each GPU, by UUID.
+            lent: the job (as shown to people) with a lease on each GPU, by UUID.
         """
 
     @property
     def room(self) -> int | None:
-        """How many jobs the cluster has room for, those that run there among them; None: as many as there are slots."""
+        """The number of jobs the cluster has room for, including its running ones; None: as many as there are
+        slots."""
 
     async def start(self, order: Order, *, over: Callable[[str], None]) -> Attempt:
         """Start an attempt.
 
         Args:
-            over: called once, with a sentence, when the attempt holds more memory than it may.
+            over: called once, with a sentence, when the attempt exceeds its memory.
 
         Raises:
             StartError: it could not be started; nothing of it is left.
         """
 
     async def reap(self, directory: Path) -> int:
-        """Kill what a dead daemon's attempt left running; return how many processes that were.
+        """Kill the remains of a dead daemon's attempt; return their number of processes.
 
         Args:
             directory: the attempt's folder (`JobSpec.directory`).

@@ -1,10 +1,10 @@
 """Leases of GPUs: NVML lists the devices, their memory and users; a lock file holds each lease.
 
-A job that leases a GPU takes the lock file's flock itself (`pipeline.jobs.launch`), so that the kernel gives it back
-when the job dies, however it dies. The library is looked for when it is first needed; nothing of torch is, here or
-below. A GPU that falls off the bus stays in the list as lost, with what NVML said, until it answers again.
+A job leasing a GPU takes the lock file's flock itself (`pipeline.jobs.launch`), so the kernel releases it at
+any death of the job. NVML's library is looked for at first need; torch never is, here or below. A GPU that
+falls off the bus stays in the list as lost, with NVML's message, until it answers again.
 
-Where the device file is there and NVML is not installed, there is one nameless GPU, which one job has at a time.
+With a device file but without NVML, there is one nameless GPU, for one job at a time.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from store.text import gigabytes
 NVIDIA = "nvidiactl"
 DEVICES = Path("/dev")
 _IDLE_BYTES = 2**30
-"""Memory that the driver and a display use on an idle GPU; more than this means that a process uses it."""
+"""Memory used by the driver and a display on an idle GPU; more means a process uses it."""
 _ANSWERS_WITHIN_S = 10.0
 _SILENCES = 2
-"""So many looks without an answer make the GPUs lost; one may be a busy machine's."""
+"""The looks without an answer after which the GPUs are lost; a single one may be a busy machine's."""
 _LOST = "look at `dmesg | grep -i nvrm` and reset the GPU (nvidia-smi --gpu-reset) or restart the machine"
 _FOREIGN = "wait for its end, or end it"
 
 
 def cuda_is_there(*, devices: Path = DEVICES) -> bool:
-    """Return whether a GPU is to be seen: not where it is hidden by a sandbox.
+    """Return whether a GPU is visible, that is not hidden by a sandbox.
 
     `devices` is the folder of the device files.
     """
@@ -44,7 +44,7 @@ def cuda_is_there(*, devices: Path = DEVICES) -> bool:
 
 
 class NoGpuError(Exception):
-    """No GPU is free; `remedy` tells a person how to get one."""
+    """No GPU is free; `remedy` is for a person."""
 
     def __init__(self, reason: str, remedy: str) -> None:
         super().__init__(reason)
@@ -56,9 +56,9 @@ class Gpus:
 
     Args:
         folder: for the lock files.
-        library: returns NVML, None where it is not installed (`load`; tests give another).
-        is_there: whether a GPU's device file is to be seen.
-        visible: the ones that may be leased, as CUDA_VISIBLE_DEVICES names them; None: all.
+        library: returns NVML, None if it is not installed (`load`; tests give another).
+        is_there: whether a GPU's device file is visible.
+        visible: the GPUs allowed, in the form of CUDA_VISIBLE_DEVICES; None: all.
     """
 
     def __init__(
@@ -78,20 +78,20 @@ class Gpus:
         self._nvml: Any = None
         self._on = False
         self._known: dict[int, Gpu] = {}
-        # Of its own: a driver that hangs holds up nothing else, and nothing else makes it look as if it hung.
+        # Its own thread: a hung driver holds up nothing else, and nothing else makes it look hung.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="nvml")
         self._looking: asyncio.Future[tuple[Gpu, ...]] | None = None
         self._silences = 0
 
     def lock(self, uuid: str) -> Path:
-        """Return the file that a job locks while it has this GPU."""
+        """Return the lock file of this GPU."""
         return self._folder / f"{uuid or 'gpu'}.lock"
 
     async def look(self, lent: Mapping[str, str]) -> tuple[Gpu, ...]:
-        """Query the driver on a thread. If it does not answer, no GPU is free; if it keeps silent, all are lost.
+        """Query the driver on a thread. Without an answer no GPU is free; after more silence all are lost.
 
         Args:
-            lent: the job (as shown to people) that leases each GPU, by UUID.
+            lent: the job (as shown to people) with a lease on each GPU, by UUID.
         """
         if self._looking is None and not self._is_there():
             return self.now  # none yet: not worth a thread's turn
@@ -115,7 +115,7 @@ class Gpus:
         return self.now
 
     def standing(self, lent: Mapping[str, str]) -> tuple[Gpu, ...]:
-        """Return the last look's, less what was taken since that look began: another caller may have begun it."""
+        """Return the last look's, less those taken since it began: another caller may have begun it."""
         self.now = tuple(
             replace(gpu, state="lent", detail=lent[gpu.uuid])
             if gpu.state == "free" and gpu.uuid in lent
@@ -125,11 +125,11 @@ class Gpus:
         return self.now
 
     def close(self) -> None:
-        """Stop looking, without waiting for a query that is under way."""
+        """Stop looking, without waiting for a query under way."""
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def seen(self, lent: Mapping[str, str]) -> tuple[Gpu, ...]:
-        """Return the GPUs that may be leased, as they are now. Blocks for as long as the driver does."""
+        """Return the leasable GPUs, as they are now. Blocks as long as the driver does."""
         if not self._is_there():
             return tuple(self._all_lost("its device file is gone"))
         if self._nvml is None:
@@ -151,7 +151,7 @@ class Gpus:
         }
         self._known.update({index: gpu for index, gpu in result.items() if gpu.uuid})
         if any(gpu.state == "lost" for gpu in result.values()):
-            self._off()  # handles of before it was reset are of no use
+            self._off()  # handles from before its reset are of no use
         return tuple(gpu for gpu in result.values() if self._may_be_lent(gpu))
 
     def _one(self, index: int, lent: Mapping[str, str]) -> Gpu:
@@ -179,7 +179,7 @@ class Gpus:
             return replace(gpu, state="lent", detail=lent[gpu.uuid])
         pid = holder(self.lock(gpu.uuid))
         if pid is not None:
-            # The server for editors, or a job of a daemon that died and is being ended.
+            # The server for editors, or a dead daemon's job about to end.
             return replace(gpu, state="lent", detail=f"process {pid}, which holds its lock")
         if users:
             named = ", ".join(_process(pid, held) for pid, held in users[:3])
@@ -194,7 +194,7 @@ class Gpus:
         return [replace(gpu, used_bytes=0, state="lost", detail=why, remedy=_LOST) for gpu in known]
 
     def _silent(self, why: str) -> tuple[Gpu, ...]:
-        """A device file without a driver behind it."""
+        """Return a device file without a driver behind it, as a lost GPU."""
         return (Gpu("", 0, "GPU", state="lost", detail=f"NVML: {why}", remedy=_LOST),)
 
     def _off(self) -> None:
@@ -214,10 +214,11 @@ class Gpus:
 
 
 def chosen(gpus: Sequence[Gpu], *, device: Literal["cuda", "auto"]) -> Gpu | None:
-    """Return a GPU for a process that is no job; None if only the processor is left.
+    """Return a GPU for a process outside jobs; None if only the processor is left.
 
     Args:
-        device: "cuda": a GPU and nothing else; "auto": the processor where none works. One that works is waited for.
+        device: "cuda": a GPU and nothing else; "auto": the processor if no GPU works. A working one is waited
+            for.
 
     Raises:
         NoGpuError: none is free.
@@ -231,7 +232,7 @@ def chosen(gpus: Sequence[Gpu], *, device: Literal["cuda", "auto"]) -> Gpu | Non
 
 
 def load() -> Any:
-    """Return NVML's bindings; None where they are not installed (nvidia-ml-py, of the extra `train`)."""
+    """Return NVML's bindings; None if they are not installed (nvidia-ml-py, of the extra `train`)."""
     try:
         return import_module("pynvml")
     except ModuleNotFoundError:

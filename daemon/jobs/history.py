@@ -1,4 +1,4 @@
-"""The history of a job, which decides whether it may be due: never tried, to be tried again, waiting, or settled."""
+"""Tell from a job's history whether it may be due: untried, to retry, waiting, or settled."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from store.view import queries
 class Readiness:
     """A job's standing: ready (perhaps again), waiting until a time, or settled for good.
 
-    `attempt` is the number of the next attempt; of a running or finished job, that of the last. `reason` is what the
-    last failure of a parked one goes by, `ended_at` the time of it.
+    `attempt` is the number of the next attempt; of a running or finished job, the last one's. `reason` and
+    `ended_at` are the reason and time of a parked job's last failure.
     """
 
     state: Literal["ready", "waiting", "running", "done", "parked"]
@@ -31,11 +31,11 @@ class Readiness:
 
 
 class ReadinessOfJobs:
-    """Answers for one plan. `next_retry_at` is the earliest time at which the answer for a job may be another one.
+    """The readiness of jobs for one plan. `next_retry_at`: the earliest time an answer may change.
 
     Args:
-        waits_s: how long jobs that failed in this daemon's life still wait, by the monotonic clock; of others the
-            time that was written down counts.
+        waits_s: the remaining waits of jobs that failed in this daemon's life, by the monotonic clock; for
+            others the recorded time counts.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ReadinessOfJobs:
                 # It was cancelled. Deterministic: it is not tried in parts either.
                 return Readiness("parked", attempt, deterministic=True, reason=row.reason)
             case "succeeded":
-                # It ended well and its work is still undone: running it again would not end otherwise.
+                # It ended well and its work is still undone: another run would end the same way.
                 return Readiness("done", row.attempt)
             case "failed":
                 ended_at = None if row.ended_at is None else datetime.fromisoformat(row.ended_at)
@@ -76,15 +76,15 @@ class ReadinessOfJobs:
                 return Readiness("ready", attempt)
 
     def failures(self, identity: str) -> int:
-        """Return how many attempts of the job with this id have failed. Preempted attempts do not count."""
+        """Return the number of failed attempts of the job with this id. Preempted attempts do not count."""
         return queries.failures_of(self._view, job=identity)
 
     def has_come(self, moment: datetime, *, since: datetime | None = None) -> bool:
-        """Return whether a moment has come; one that has not is waited for.
+        """Return whether a moment has come; if not, its coming counts as a wait.
 
         Args:
-            since: when the wait began. Where that is still to come, the clock was set back meanwhile: it is unknown
-                how much of the wait is over, and the job does not wait for that time again.
+            since: the start of the wait. If it is in the future, the clock was set back meanwhile: the
+                remaining wait is unknown, and the job does not wait for that time again.
         """
         if moment <= self._now:
             return True
@@ -99,19 +99,20 @@ class ReadinessOfJobs:
             self.next_retry_at = moment
 
 
-# ---- When a job that failed is tried again: later and later, counted on the monotonic clock
-# The time is in the log too (`retry_at`), for people and for the daemon that comes after this one: that is a time of
-# day, which a clock that is set would move. While this daemon lives, its own count holds.
+# ---- The retries of failed jobs: later and later, counted on the monotonic clock
+# The time is in the log too (`retry_at`), for people and for the next daemon: a time of day, which moves with
+# the clock. While this daemon lives, its own count holds.
 
 
 _LONGEST_BACKOFF_S = 3600.0
 """The first wait is a setting, `[jobs] retry_base`."""
 _FORGOTTEN_AFTER_S = 86400.0
-"""A job that was not begun for so long after its time is not due for another reason; `retry_at` will do for it."""
+"""A job not begun this long after its time is not due for another reason; then `retry_at` suffices."""
 
 
 class Retries:
-    """The waits of one daemon's failed jobs, and how often their nodes were lost in a row, by the job's id."""
+    """The waits of one daemon's failed jobs, and the number of times in a row that their nodes were lost, by
+    job id."""
 
     def __init__(
         self, *, dice: random.Random | None = None, elapsed: Callable[[], float] = elapsed_s
@@ -122,7 +123,8 @@ class Retries:
         self._lost: dict[str, int] = {}
 
     def lost(self, job: str, *, limits: Jobs) -> int:
-        """Count one more attempt in a row that was lost with its node; return how many once that is enough, else 0."""
+        """Count another attempt in a row lost with its node; return the number once it reaches the limit,
+        else 0."""
         self._lost[job] = self._lost.get(job, 0) + 1
         return self._lost.pop(job) if self._lost[job] >= limits.max_attempts else 0
 
@@ -131,7 +133,8 @@ class Retries:
         self._lost.pop(job, None)
 
     def after(self, job: str, *, failures: int, limits: Jobs) -> datetime | None:
-        """Delay a job after so many failures; return until when by the wall clock, None after its last attempt."""
+        """Delay a job after a failure; return the wait's end by the wall clock, None after its last
+        attempt."""
         if failures >= limits.max_attempts:
             return None
         wait_s = Backoff(limits.retry_base_s, _LONGEST_BACKOFF_S, jitter=0.2).wait_s(failures, self._dice)
@@ -139,11 +142,11 @@ class Retries:
         return datetime.now(UTC) + timedelta(seconds=wait_s)
 
     def begun(self, job: str) -> None:
-        """Forget the wait of a job that begins."""
+        """Forget the wait of a beginning job."""
         self._due.pop(job, None)
 
     def waits_s(self) -> dict[str, float]:
-        """Return how long each still waits, in seconds; 0 and less: no longer."""
+        """Return the remaining wait of each, in seconds; 0 or less: over."""
         now = self._elapsed()
         self._due = {job: due for job, due in self._due.items() if now - due < _FORGOTTEN_AFTER_S}
         return {job: due - now for job, due in self._due.items()}

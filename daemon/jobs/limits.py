@@ -1,8 +1,10 @@
-"""Memory limits of a job's process tree, by cgroup or polling, and why it was killed; of the server for editors too.
+"""Limit the memory of a process tree, by cgroup or polling, and explain its kills.
 
-In a control group the kernel itself holds the tree to its limit. The processes are looked at every few seconds as well,
-and ended when they hold more together; each single process has a limit of its own too (RLIMIT_DATA). That the kernel
-killed something is only known of a control group.
+For jobs, and for the server for editors.
+
+In a control group the kernel itself holds the tree to its limit. The processes are also measured every few
+seconds, and ended when they hold more together; each single process has its own limit too (RLIMIT_DATA). Only
+a control group reports the kernel's kills.
 """
 
 from __future__ import annotations
@@ -26,10 +28,11 @@ from pipeline.jobs.child import Exit
 from pipeline.lean.sandbox.bounded import below, look_at
 from store.text import gigabytes
 
-# ---- A control group for each job, where systemd delegates a part of the tree to the daemon (Delegate=yes, cgroup v2)
-# The kernel then holds a job to its memory as a whole, with all that it starts, and says whether it killed something
-# for it (`memory.events`). A group with processes of its own cannot be divided: the daemon first moves into
-# a group `daemon` below its own. Where nothing was delegated, the processes are looked at instead.
+# ---- A control group for each job, if systemd delegates a part of the tree to the daemon (Delegate=yes,
+# cgroup v2)
+# The kernel then holds a job with all its processes to its memory, and reports its kills (`memory.events`). A
+# group with processes of its own cannot be divided: the daemon first moves into a group `daemon` below its
+# own. Without delegation, the processes are measured instead.
 
 
 ROOT = Path("/sys/fs/cgroup")
@@ -43,8 +46,8 @@ log = structlog.get_logger("daemon.jobs.limits")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Memory statistics of a control group: its peak (None on an old kernel), how often something in it was
-    killed for memory, and how often it met its own limit."""
+    """Memory statistics of a control group: its peak (None on an old kernel), its kills for memory, and the
+    times it met its own limit."""
 
     peak_bytes: int | None
     kills: int
@@ -52,14 +55,14 @@ class Usage:
 
 
 class NoCgroupsError(Exception):
-    """Jobs cannot have groups of their own here; the message says why."""
+    """Jobs cannot have groups of their own here, for the reason in the message."""
 
 
 class Cgroups:
     """The daemon's part of the tree. Made with `take`.
 
     Args:
-        top: the group that the service manager delegated.
+        top: the group delegated by the service manager.
         remove: removes an empty group.
     """
 
@@ -71,11 +74,11 @@ class Cgroups:
     def take(
         cls, *, root: Path = ROOT, own: Path = OWN, remove: Callable[[Path], object] = os.rmdir
     ) -> Cgroups:
-        """Divide the daemon's group, so that jobs can have groups beside it; remove what a dead daemon left.
+        """Divide the daemon's group, so jobs can have groups beside it; remove a dead daemon's groups.
 
         Args:
-            root: where cgroup v2 is mounted.
-            own: the file in which the kernel says in which group we are.
+            root: the mount of cgroup v2.
+            own: the kernel's file with our group.
 
         Raises:
             NoCgroupsError: there is no cgroup v2 here, or it is not ours to divide.
@@ -107,7 +110,7 @@ class Cgroups:
         return result
 
     def open(self, name: str, *, memory_bytes: int) -> Path:
-        """Make the group of an attempt, held to `memory_bytes` without swap; what dies of it dies as a whole.
+        """Make the group of an attempt, held to `memory_bytes` without swap; the kernel kills it as a whole.
 
         Raises:
             OSError: the kernel refuses.
@@ -126,7 +129,7 @@ class Cgroups:
 
     @staticmethod
     def enter(group: Path, pid: int) -> None:
-        """Put a process, and all that it will start, into a group.
+        """Put a process, and its later children, into a group.
 
         Raises:
             OSError: the kernel refuses; ESRCH: it has ended.
@@ -135,7 +138,7 @@ class Cgroups:
 
     @staticmethod
     def usage(group: Path) -> Usage:
-        """Return what a group's memory was and did.
+        """Return a group's memory statistics.
 
         Raises:
             OSError: it cannot be read.
@@ -150,7 +153,7 @@ class Cgroups:
         return Usage(peak, int(events.get("oom_kill", 0)), int(events.get("oom", 0)))
 
     def close(self, group: Path) -> None:
-        """Kill what is left in a group and remove it; one that stays is said in the log."""
+        """Kill a group's processes and remove it; log one that stays."""
         deadline = time.monotonic() + _GONE_S
         while True:
             try:
@@ -161,7 +164,7 @@ class Cgroups:
                 return
             except OSError as error:
                 if error.errno == errno.EBUSY and time.monotonic() < deadline:
-                    time.sleep(0.02)  # what was killed is still on its way out
+                    time.sleep(0.02)  # the killed are still on their way out
                     continue
                 log.warning("cgroup_left", path=str(group), reason=str(error))
             return
@@ -188,7 +191,7 @@ def _own_path(own: Path) -> str:
 
 
 def _write(file: Path, text: str) -> None:
-    # Not write_text: nothing is to be cut off in a file of the kernel's.
+    # Not write_text: a file of the kernel's must not be truncated.
     with file.open("r+" if file.exists() else "w", encoding="ascii") as opened:
         opened.write(text)
 
@@ -196,12 +199,12 @@ def _write(file: Path, text: str) -> None:
 LOOK_EVERY_S = 2.0
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _NEAR = 0.9
-"""What was killed with so much of its limit in hand was probably killed for it."""
+"""A process killed at this share of its limit was probably killed for it."""
 
 
 class MemoryLooks:
-    """Measures every few seconds what all jobs hold, on one thread: handing each look to a thread costs more than the
-    look."""
+    """Measures the memory of all jobs every few seconds, on one thread: handing each look to a thread costs
+    more than the look."""
 
     def __init__(self) -> None:
         self._bounds: dict[MemoryBound, None] = {}
@@ -252,12 +255,12 @@ class MemoryBound:
     """Holds a process and its descendants to their memory, from the start to the end.
 
     Args:
-        name: what the group is called.
+        name: the group's name.
         pid: the process.
-        limit_bytes: what it and all that it starts may hold together.
-        cgroups: where it gets a group of its own; None: nowhere.
-        looks: what looks at its processes.
-        over: called once, with a sentence, when it holds more than it may.
+        limit_bytes: the limit of its whole tree.
+        cgroups: the parent of its own group; None: no group.
+        looks: the measurements of its processes.
+        over: called once, with a sentence, when it exceeds its limit.
     """
 
     def __init__(
@@ -286,7 +289,7 @@ class MemoryBound:
         self._looks.begin(self)
 
     async def end(self) -> tuple[Usage | None, int]:
-        """Kill what is left in the group; return what that says (None without one) and the most that was seen."""
+        """Kill the rest of the group; return its statistics (None without one) and the most memory seen."""
         self._looks.end(self)
         usage, group = None, self._group
         if group is not None and self._cgroups is not None:
@@ -295,7 +298,7 @@ class MemoryBound:
         return usage, max(self._peak_bytes, (usage.peak_bytes or 0) if usage is not None else 0)
 
     def saw(self, held_bytes: int) -> None:
-        """Note what a look found; report the first that is over the limit."""
+        """Note a look's memory; report the first one over the limit."""
         self._peak_bytes = max(self._peak_bytes, held_bytes)
         if held_bytes > self._limit_bytes:
             self._looks.end(self)
@@ -338,11 +341,11 @@ def _read(name: str) -> bytes:
 
 
 def _started_by(pid: int) -> list[int]:
-    """Return the processes that one started, and that those did.
+    """Return the descendants of a process.
 
-    Where the kernel lists a process's children, nothing else is read: a look at every process of the machine, for each
-    job, took more of the processor than all else that the daemon does for a job. A child that ends in that moment may
-    hide another from this one look.
+    If the kernel lists a process's children, nothing else is read: a look at every process of the machine,
+    for each job, took more processor time than all the daemon's other work for a job. A child ending at that
+    moment may hide another from this one look.
     """
     if not _children_are_listed():
         return below(pid)
@@ -350,7 +353,7 @@ def _started_by(pid: int) -> list[int]:
     left = [pid]
     while left:
         one, tasks = f"/proc/{left.pop()}/task", list[str]()
-        # A process or thread may be gone by now, and what it had started is no longer below it.
+        # A process or thread may be gone by now, and its children are no longer below it.
         with contextlib.suppress(OSError):
             tasks = os.listdir(one)  # noqa: PTH208
         for task in tasks:
@@ -363,7 +366,7 @@ def _started_by(pid: int) -> list[int]:
 
 
 def held_by(pid: int) -> int:
-    """Return what a process and its descendants hold for themselves, in bytes; 0 for one that is gone."""
+    """Return the private memory of a process and its descendants, in bytes; 0 if it is gone."""
     try:
         _, resident, shared, *_ = map(int, _read(f"/proc/{pid}/statm").split())
     except OSError:
@@ -372,13 +375,13 @@ def held_by(pid: int) -> int:
 
 
 def why_killed(end: Exit, *, limit_bytes: int, peak_bytes: int, usage: Usage | None) -> str:
-    """Return how memory ended a job; "" if nothing shows that it did.
+    """Return how memory ended a job; "" without a sign of it.
 
     Args:
-        end: how its process ended.
-        limit_bytes: what it and all that it started might hold.
-        peak_bytes: the most that was seen of them.
-        usage: what its control group says; None without one.
+        end: its process's exit.
+        limit_bytes: the limit of its whole tree.
+        peak_bytes: the most memory seen of the tree.
+        usage: its control group's statistics; None without one.
     """
     limit = gigabytes(limit_bytes)
     if usage is not None and usage.kills:
@@ -395,8 +398,8 @@ def why_killed(end: Exit, *, limit_bytes: int, peak_bytes: int, usage: Usage | N
 
 
 # ---- Keep the idle daemon small
-# Glibc holds on to what a large scan's parsing freed, one heap for each thread.
-# With glibc only; other C libraries have neither the two calls nor the habit.
+# Glibc holds on to memory freed after a large scan's parsing, one heap for each thread. With glibc only;
+# other C libraries have neither the two calls nor the habit.
 
 
 _M_ARENA_MAX = -8  # malloc.h

@@ -69,7 +69,7 @@ async def checkout(folder: Path, commit: Commit, *, git: Git, paths: Paths) -> A
         try:
             await places.enter_async_context(in_a_thread(made))
         except JobError:
-            # An observed commit is complete in the mirror; one that a user named may not be.
+            # An observed commit is complete in the mirror; a user's may not be.
             if not await git.complete(mirror, [commit.sha]):
                 raise
             await places.enter_async_context(in_a_thread(made))
@@ -78,13 +78,13 @@ async def checkout(folder: Path, commit: Commit, *, git: Git, paths: Paths) -> A
         try:
             await places.aclose()
         except (OSError, RuntimeError) as error:
-            # The job's outcome counts, whatever the machine has too little of (processes, files, memory, threads: the
-            # last are Python's RuntimeError); the next start sweeps the folder.
+            # The job's outcome counts, whatever the machine lacks (processes, files, memory; threads, as
+            # Python's RuntimeError); the next start sweeps the folder.
             log.warning("worktree_left", path=str(folder), reason=str(error))
 
 
 async def prepare(order: Order, places: AsyncExitStack, *, git: Git, paths: Paths) -> JobSpec[Spec]:
-    """Make the places of an attempt, which go with the stack; return its specification with them."""
+    """Make the places of an attempt, removed with the stack; return its specification with them."""
     spec, commit = order.spec, order.commit
     if commit is not None:
         folder = paths.worktrees / f"{spec.job}-{spec.attempt}"
@@ -100,7 +100,7 @@ async def prepare(order: Order, places: AsyncExitStack, *, git: Git, paths: Path
 
 @contextmanager
 def start_errors(job: str, paths: Paths) -> Iterator[None]:
-    """Turn what keeps an attempt from being started into `StartError`."""
+    """Turn the obstacles to an attempt's start into `StartError`."""
     try:
         yield
     except BuildMissingError as error:
@@ -115,7 +115,7 @@ def start_errors(job: str, paths: Paths) -> Iterator[None]:
 
 
 class LocalAttempt(Attempt):
-    """A child of the daemon, its memory bound, and what was made for it; `LocalEngine` starts it."""
+    """A child of the daemon, with its memory bound and places; `LocalEngine` starts it."""
 
     def __init__(self, process: JobProcess, memory: MemoryBound, places: AsyncExitStack) -> None:
         self.pid = process.pid
@@ -150,8 +150,8 @@ class LocalEngine(Engine):
     """The daemon's machine. Every method belongs to the event loop's thread.
 
     Args:
-        gpus: the GPUs of this machine; None: as they are found.
-        cgroups: the groups that hold jobs to their memory; None: their processes are looked at instead.
+        gpus: the GPUs of this machine; None: all.
+        cgroups: the groups that hold jobs to their memory; None: their processes are measured instead.
     """
 
     def __init__(
@@ -197,7 +197,7 @@ class LocalEngine(Engine):
     async def _started(self, order: Order, over: Callable[[str], None]) -> tuple[LocalAttempt, MemoryBound]:
         async with AsyncExitStack() as places:
             spec = await prepare(order, places, git=self._git, paths=self._paths)
-            # In an order of their own, so that no two jobs wait for each other.
+            # In the order of their names, so no two jobs wait for each other.
             spec = replace(spec, gpu_locks=tuple(self._gpus.lock(uuid) for uuid in sorted(spec.gpus)))
             await asyncio.to_thread(spec.write)
             process = await JobProcess.start(
@@ -207,7 +207,7 @@ class LocalEngine(Engine):
                 stderr=spec.log,
                 memory_bytes=order.memory_bytes,
                 key=job_key(order.key),
-                # Without a GPU of its own it sees none; the nameless one is whatever the daemon sees.
+                # Without a GPU of its own it sees none; the nameless one is the daemon's own view.
                 visible=None if spec.gpus == ("",) else ",".join(spec.gpus),
             )
             memory = MemoryBound(
@@ -232,10 +232,10 @@ _PATIENCE_S = 5.0
 
 
 def end_attempt(directory: Path) -> int:
-    """Kill whatever still runs of the attempt in `directory`; return how many processes that were.
+    """Kill the remains of the attempt in `directory`; return their number of processes.
 
-    The holder of the attempt's lock is the job itself, so its number cannot belong to another process; what it
-    started and did not take along is found by its mark.
+    The holder of the attempt's lock is the job itself, so its number cannot belong to another process; its
+    stray descendants are found by their mark.
     """
     lock = directory / "lock"
     killed = 0

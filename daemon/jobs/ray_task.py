@@ -1,12 +1,12 @@
-"""Run a command as a task of a Ray cluster, or say what the cluster has.
+"""Run a command as a task of a Ray cluster, or print the cluster's resources.
 
     python -m daemon.jobs.ray_task HOST:PORT --gpus 1 --memory 8589934592 -- COMMAND…
     python -m daemon.jobs.ray_task HOST:PORT --look
 
-The command gets this program's standard input, and its standard output comes back in pieces, as they are written. It
-runs where Ray finds a CPU, so many GPUs and so much memory; until then it waits. When this process ends, Ray ends the
-task. With `--look` a line of JSON says every few seconds what there is and what of it is free. Needs the extra `ray`;
-the daemon never loads Ray itself.
+The command gets this program's standard input, and its standard output comes back in pieces, as they are
+written. It runs where Ray finds a CPU and these GPUs and memory; until then it waits. When this process ends,
+Ray ends the task. `--look` prints a line of JSON every few seconds, with the total and the free resources.
+Needs the extra `ray`; the daemon never loads Ray itself.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from pipeline.jobs.protocol import end_with_the_daemon
 
 _PIECE_BYTES = 2**18
 _PIECES = 16
-"""So many pieces may be on their way; then the command waits."""
+"""The pieces on their way after which the command waits."""
 _LOOK_EVERY_S = 5.0
 
 
 def output_of(command: Sequence[str], given: bytes) -> Iterator[bytes | int]:
-    """Run a command here; yield what it writes, then its exit status."""
+    """Run a command here; yield its output, then its exit status."""
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/") as process:
         try:
             assert process.stdin is not None
@@ -44,7 +44,7 @@ def output_of(command: Sequence[str], given: bytes) -> Iterator[bytes | int]:
 
 
 def run(ray: Any, command: Sequence[str], given: bytes, *, gpus: int, memory_bytes: int) -> int:
-    """Run a command in the cluster, write what it writes, return its exit status."""
+    """Run a command in the cluster, write its output, return its exit status."""
     task = ray.remote(output_of).options(
         num_cpus=1,
         num_gpus=gpus,
@@ -64,7 +64,7 @@ def run(ray: Any, command: Sequence[str], given: bytes, *, gpus: int, memory_byt
 
 
 def look(ray: Any) -> None:
-    """Say what the cluster has, without end."""
+    """Print the cluster's resources, without end."""
     while True:
         there, free = ray.cluster_resources(), ray.available_resources()
         said = {"cpus": there.get("CPU", 0), "gpus": there.get("GPU", 0)}
@@ -79,7 +79,7 @@ def _write(data: bytes) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run what the command line says."""
+    """Run the command line."""
     own, _, command = (list(part) for part in _at_dashes(arguments))
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("address")
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str]) -> int:
     end_with_the_daemon()
     import ray
 
-    # Ray says much on standard output, which is the job's.
+    # Ray prints much on standard output, which is the job's.
     ray.init(
         address=given.address,
         namespace="everlean",

@@ -1,8 +1,8 @@
-"""Clean up after a daemon that died, before the next one starts anything.
+"""Clean up after a dead daemon, before the next one starts anything.
 
-Owns the end of orphaned attempts (processes first, then the log) and the sweeping of worktrees, half-made mirrors,
-staging folders, old job folders and inputs that no job needs. Runs at start-up, under the daemon's lock, so nothing
-here can belong to a living daemon.
+Ends orphaned attempts (processes first, then the log), and sweeps worktrees, half-made mirrors, staging
+folders, old job folders and unneeded inputs. Runs at start-up, under the daemon's lock, so nothing here can
+belong to a living daemon.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ KEPT = 200
 
 
 async def recover(*, store: StoreService, engine: Engine, paths: Paths) -> int:
-    """End every attempt that the log says is running; sweep; return how many there were.
+    """End every attempt running by the log; sweep; return the number of attempts.
 
     Raises:
         StoreFailedError: the log cannot be written.
@@ -73,7 +73,7 @@ async def recover(*, store: StoreService, engine: Engine, paths: Paths) -> int:
 
 
 def last_sign(directory: Path) -> datetime | None:
-    """Return when an attempt last wrote something of which we know; None where nothing of it is there."""
+    """Return the last known write of an attempt; None if nothing of it is there."""
     times = []
     for name in ("spec.json", "stderr.log"):
         with contextlib.suppress(FileNotFoundError):
@@ -91,18 +91,18 @@ def _sweep_worktrees(worktrees: Path) -> None:
 
 def _sweep_half_made_mirrors(mirrors: Path) -> None:
     for mirror in _children(mirrors):
-        if mirror.suffix == ".tmp":  # as `daemon.polling.git` names one that it begins to make
+        if mirror.suffix == ".tmp":  # the name of an unfinished mirror in `daemon.polling.git`
             shutil.rmtree(mirror, ignore_errors=True)
 
 
 def drop_old_job_folders(jobs: Path, *, inputs: InputStore, running: frozenset[str]) -> int:
-    """Remove the job folders beyond the newest; the log keeps what they led to. Return how many.
+    """Remove the job folders beyond the newest; the log keeps their results. Return their number.
 
-    One whose job has inputs is to be tried again with them, and stays for two weeks.
+    A folder with inputs belongs to a job to retry, and stays for two weeks.
     """
     waited_for = time.time() - _INPUTS_STAY_S
     folders: list[tuple[float, str]] = []
-    # At each job's end: without a look at each folder where all may stay.
+    # At each job's end, so no folder is looked at if all may stay.
     with contextlib.suppress(FileNotFoundError), os.scandir(jobs) as entries:
         there = list(entries)
         for entry in there if len(there) > KEPT else ():

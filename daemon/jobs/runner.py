@@ -1,9 +1,9 @@
-"""The life of a job: recorded, prepared, spawned, listened to, ended, recorded again.
+"""The life of a job: record, prepare, start, listen, end, record again.
 
-Owns the running attempts. `job_started` is in the log before the process exists and `job_succeeded`, `job_failed`,
-`job_interrupted` or `job_cancelled` after it is gone, so every attempt has both ends however the daemon dies
-(`daemon.jobs.recovery` writes what a killed daemon could not). What is due is `daemon.planning.plan`'s business,
-whether it may begin `daemon.planning.admission`'s; where it runs is `daemon.jobs.engine`'s.
+Owns the running attempts. `job_started` is in the log before the process exists and `job_succeeded`,
+`job_failed`, `job_interrupted` or `job_cancelled` after it is gone, so every attempt has both ends however
+the daemon dies (after a kill, `daemon.jobs.recovery` writes the end). `daemon.planning.plan` plans jobs,
+`daemon.planning.admission` admits them, and `daemon.jobs.engine` runs them.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from store.view import queries
 from store.view.bumps import renames
 from store.view.rows import JobRow
 
-# ---- What is put down of an attempt
+# ---- The record of an attempt
 # Its folder for the child, and the events of its beginning and end for the log.
 
 
@@ -79,7 +79,7 @@ def of_attempt(due: DueJob, body: EventBody) -> NewEvent:
 
 
 def started_event(due: DueJob) -> JobStarted:
-    """Return the beginning of an attempt, to be recorded before there is a process."""
+    """Return the beginning of an attempt, to record before its process exists."""
     return JobStarted(
         job=due.job,
         kind=due.kind,
@@ -122,7 +122,7 @@ def ended_event(
 
 
 def interrupted(due: DueJob, reason: str) -> JobInterrupted:
-    """Return the end of an attempt after which another follows."""
+    """Return the end of an attempt to repeat."""
     return JobInterrupted(job=due.job, attempt=due.attempt, reason=reason)
 
 
@@ -152,7 +152,7 @@ def is_cancelled(view: sqlite3.Connection, *, job: str) -> bool:
 
 
 def spec_now(view: sqlite3.Connection, *, job: DueJob, mirrors: Path) -> Spec:
-    """Return a job's specification with what it needs of the view at the moment that it starts."""
+    """Return a job's specification with its facts from the view at its start."""
     spec, repository, branch = job.whole_spec, job.repository, job.branch
     match spec:
         case ScanSpec():
@@ -172,7 +172,7 @@ def spec_now(view: sqlite3.Connection, *, job: DueJob, mirrors: Path) -> Spec:
 
 
 def _packages(mirrors: Path, repository: str, sha: str) -> list[str]:
-    """Return the keys of the packages that a commit's manifest requires, which a bump fetches without a secret."""
+    """Return the keys of the packages in a commit's manifest, which a bump fetches without a secret."""
     mirror = mirrors / f"{slug(repository)}.git"
     if not (mirror / "HEAD").is_file():
         return []
@@ -190,13 +190,13 @@ def _packages(mirrors: Path, repository: str, sha: str) -> list[str]:
 
 def make_folder(spec: JobSpec[Spec]) -> None:
     """Make the folder of an attempt anew; its engine writes the specification into it."""
-    # An attempt that died before it was recorded may have left this folder; nothing in it counts.
+    # An attempt that died before its record may have left this folder; nothing in it counts.
     shutil.rmtree(spec.directory, ignore_errors=True)
     spec.staging.mkdir(parents=True)
 
 
-# ---- How an attempt ended: what it said, what its process did, and so which event closes it
-# Everything here follows from what was heard; the process is `pipeline.jobs.child`'s.
+# ---- The end of an attempt: the closing event, from its output and its process's exit
+# Everything here follows from these; the process is `pipeline.jobs.child`'s.
 
 
 Stopped = Literal[
@@ -209,20 +209,21 @@ class AttemptOutput:
     """The output of an attempt so far, and the cause of its end."""
 
     started: float
-    """When it began, by the monotonic clock."""
+    """The start, by the monotonic clock."""
     last: Result | Failure | None = None
     exit: Exit | None = None
     stopped: Stopped = ""
-    """Why the daemon ended it; empty where it ended by itself."""
+    """Why the daemon ended it; empty if it ended by itself."""
     fault: str = ""
-    """The detail: of `yield` the reason of the preemption, of `cancel` the user, of those after it the fault."""
+    """The detail: of `yield` the reason of the preemption, of `cancel` the user, of those after it the
+    fault."""
     events: int = 0
     usage: Usage | None = None
-    """What its control group says; None without one."""
+    """Its control group's statistics; None without one."""
     seen_bytes: int = 0
-    """The most memory that was seen of it and all that it started."""
+    """The most memory seen of its process tree."""
     recording: list[asyncio.Task[None]] = field(default_factory=list)
-    """Appends under way of its batches, oldest first."""
+    """Unfinished appends of its batches, oldest first."""
 
     @property
     def result(self) -> Result | None:
@@ -237,14 +238,14 @@ class AttemptOutput:
 
     @property
     def peak_bytes(self) -> int | None:
-        """The peak that the job reported; without a report the kernel's figure, which is at least our own."""
+        """The job's own figure; without one the kernel's, which is at least our own."""
         if isinstance(self.last, Result | Failure) and self.last.peak_rss_bytes is not None:
             return self.last.peak_rss_bytes
         return self.exit.peak_rss_bytes if self.exit else None
 
 
 def verdict(due: DueJob, heard: AttemptOutput, said: str) -> EventBody | Failure:
-    """Return the event that closes an attempt, or what is to be recorded as its failure.
+    """Return the closing event of an attempt, or the failure to record.
 
     Args:
         said: its last words on standard error.
@@ -274,7 +275,7 @@ def cancelled(due: DueJob, *, by: str, heard: AttemptOutput) -> JobCancelled:
 
 
 def last_words(stderr: Path) -> str:
-    """Return the last line that a job wrote on standard error; "" without one."""
+    """Return a job's last line on standard error; "" without one."""
     try:
         with stderr.open("rb") as file:
             file.seek(max(0, stderr.stat().st_size - 2000))
@@ -285,7 +286,7 @@ def last_words(stderr: Path) -> str:
 
 
 def _saved(end: Exit | None) -> str:
-    """A job that has saved where it is says so by its status (`pipeline.jobs.preemption`)."""
+    """Return the words for saved work: the job reports it by its status (`pipeline.jobs.preemption`)."""
     return "; where it was is saved" if end is not None and end.status == preemption.STATUS else ""
 
 
@@ -300,7 +301,7 @@ def _of_itself(due: DueJob, heard: AttemptOutput, said: str) -> EventBody | Fail
 
 
 def _with_memory_in_mind(due: DueJob, failure: Failure) -> Failure:
-    """Add the remedy to a failure that a process limit on memory caused."""
+    """Add the remedy to a failure caused by a process limit on memory."""
     if failure.reason != "out_of_memory" or failure.remedy:
         return failure
     return Failure(
@@ -337,7 +338,8 @@ def _crash(due: DueJob, heard: AttemptOutput, said: str) -> Failure:
         return Failure(reason, f"{due.describes}: {what}{last}", remedy, deterministic=False)
 
     if end is not None:
-        # A kernel that kills for memory takes the whole group, or one process whose parent then fails in its own way.
+        # A kernel that kills for memory takes the whole group, or one process whose parent then fails in its
+        # own way.
         peak = max(heard.seen_bytes, heard.peak_bytes or 0)
         memory = why_killed(end, limit_bytes=due.whole_bytes, peak_bytes=peak, usage=heard.usage)
         if memory:
@@ -354,15 +356,15 @@ def _crash(due: DueJob, heard: AttemptOutput, said: str) -> Failure:
     return failure("crashed", what, look)
 
 
-# ---- A job that runs now: what the runner keeps of it, and what people are shown
+# ---- A running job, for the runner and for people
 
 
 @dataclass(frozen=True, slots=True)
 class SlotHolder:
-    """A running job that holds a slot.
+    """A running job with a slot.
 
-    `saved`: it has recorded something since it began, so that it can be preempted and go on from there. `ends`: it has
-    been asked to.
+    `saved`: it has recorded something since its start, so it can be preempted and resume there. `ends`: its
+    end is requested.
     """
 
     job: str
@@ -385,11 +387,11 @@ class RunningAttempt:
     stopped: Stopped = ""
     fault: str = ""
     saved: bool = False
-    """It has recorded something since it began."""
+    """It has recorded something since its start."""
 
     @property
     def asks_endpoint(self) -> bool:
-        """Whether it uses an external endpoint or a program (rungs 4 and 5): what is under way there is paid."""
+        """Whether it uses an external endpoint or a program (rungs 4 and 5): work under way there is paid."""
         spec = self.due.spec
         return isinstance(spec, ProveSpec) and isinstance(spec.rung, EndpointRung | ProgramRung)
 
@@ -401,14 +403,14 @@ class RunningAttempt:
 
 
 def why_lost(due: DueJob, gpus: Sequence[Gpu]) -> str:
-    """Return that a GPU which a job leases does not answer any more; "" where all do."""
+    """Return the name and fault of a lost GPU leased to a job; "" without one."""
     mine = {gpu.uuid for gpu in due.leases}
     lost = (gpu for gpu in gpus if gpu.state == "lost" and gpu.uuid in mine)
     return next((f"{gpu.called} was lost: {gpu.detail}" for gpu in lost), "")
 
 
 def shown_of(live: RunningAttempt) -> LiveJob:
-    """Return the attempt as `everlean jobs` and `status` show it."""
+    """Return the attempt for `everlean jobs` and `status`."""
     progress = live.progress
     return LiveJob(
         job=live.due.job,
@@ -435,19 +437,19 @@ NODES_LOST = "nodes_lost"
 _Given = dict[str, bytes | Path | Input] | Inputs | None
 """See `pipeline.freeze.contents`."""
 _Begun = tuple[Spec, _Given] | LogError | OSError
-"""A job's specification as it is now, with its inputs or what they are made of; or why there is none."""
+"""A job's present specification, with its inputs or their contents; or the error."""
 _GRACE_S = 5.0
 _FEW_FILES = 16
 _SMALL_LINE_BYTES = 16 * 2**10
 _MOST_RECORDING = 64
-"""No more is read from a job while so many of its batches are being appended."""
+"""Unfinished appends of a job after which nothing more is read from it."""
 
 
 class JobRunner:
     """Runs jobs. Every method belongs to the event loop's thread.
 
     Args:
-        limits: replaced on reload; a running job keeps what it started with.
+        limits: replaced on reload; a running job keeps its first ones.
     """
 
     def __init__(
@@ -464,7 +466,7 @@ class JobRunner:
         self.limits = limits
         self.retries = Retries(dice=dice)
         self.grace_s = 60.0
-        """How long a training may take to save where it is: tens of gigabytes, on a slow disk."""
+        """Seconds for a training to save its state: tens of gigabytes, on a slow disk."""
         self._store = store
         self._engine = engine
         self._paths = paths
@@ -477,7 +479,7 @@ class JobRunner:
 
     @property
     def lanes(self) -> frozenset[str]:
-        """Lanes that are taken: see `daemon.planning.plan`."""
+        """The taken lanes: see `daemon.planning.plan`."""
         return frozenset(live.due.lane for live in self._live.values())
 
     @property
@@ -487,11 +489,11 @@ class JobRunner:
 
     @property
     def lent(self) -> dict[str, str]:
-        """The GPUs that running jobs have, by UUID, and what the jobs are called."""
+        """The GPUs of running jobs, by UUID, with the jobs' descriptions."""
         return {gpu.uuid: live.due.describes for live in self._live.values() for gpu in live.due.leases}
 
     def proving(self, repository: str, declaration: str) -> str | None:
-        """Return the running job that searches for a proof of this declaration."""
+        """Return the running job with a search for a proof of this declaration."""
         for job, live in self._live.items():
             spec = live.due.spec
             if not isinstance(spec, ProveSpec) or spec.repository != repository:
@@ -510,11 +512,12 @@ class JobRunner:
         return tuple(self._live.values())
 
     def running(self) -> tuple[LiveJob, ...]:
-        """Return what runs now, for people."""
+        """Return the running jobs, for people."""
         return tuple(shown_of(live) for live in self._live.values())
 
     def holders(self) -> tuple[SlotHolder, ...]:
-        """Return the running jobs that hold a slot. What an endpoint is asked is paid: it is never `saved`."""
+        """Return the running jobs with a slot. Requests to an endpoint are paid, so such a job is never
+        `saved`."""
         return tuple(
             SlotHolder(
                 job=live.due.job,
@@ -555,7 +558,7 @@ class JobRunner:
     async def stop(self, *, deadline_s: float) -> None:
         """Stop every job, kill those that exceed the time limit, record them as interrupted, and wait."""
         self._stopping = True
-        # What is killed has to be recorded before the time is up.
+        # Leave time to record the killed ones.
         self.grace_s = min(self.grace_s, max(0.5, deadline_s - 1.0))
         for live in self._live.values():
             live.ask("shutdown", "")
@@ -593,7 +596,7 @@ class JobRunner:
             log.exception("job_defect")
         finally:
             del self._live[due.job]
-            # What came of a job has a line of its own; that it ended well is news only to who looks for it.
+            # A job's outcome has a line of its own; a good end matters only to those looking for it.
             (log.debug if outcome == "succeeded" else log.info)(
                 "job_finished",
                 sentence=f"{due.describes}: {outcome} after {heard.seconds:.1f} s",
@@ -610,8 +613,8 @@ class JobRunner:
             self._finished()
 
     def _begun(self, due: DueJob, view: sqlite3.Connection) -> _Begun | None:
-        """Return what a job begins with, or why it cannot, which is the attempt's to record; None where the job was
-        cancelled since it was planned."""
+        """Return a job's beginning, or the error for the attempt to record; None if the job was cancelled
+        since it was planned."""
         try:
             if is_cancelled(view, job=due.job):
                 return None
@@ -650,7 +653,7 @@ class JobRunner:
         body = await self._failed(due, result, heard) if isinstance(result, Failure) else result
         live = self._live[due.job]
         if live.stopped == "cancel" and isinstance(body, JobFailed | JobInterrupted):
-            # Asked for where there was no process to end: before it, after it, or while it was preempted.
+            # The request came without a process to end: before it, after it, or while it was preempted.
             body = cancelled(due, by=live.fault, heard=heard)
         await self._record(due, body)
         again = isinstance(body, JobInterrupted) or (
@@ -662,7 +665,7 @@ class JobRunner:
         def tidy() -> None:
             shutil.rmtree(spec.staging, ignore_errors=True)
             if damaged or not again:
-                # Else the next attempt goes on with what this one had.
+                # Else the next attempt goes on with this one's inputs.
                 self._inputs.forget(self._inputs_of(due), damaged=damaged)
             drop_old_job_folders(self._paths.jobs, inputs=self._inputs, running=running)
 
@@ -670,12 +673,12 @@ class JobRunner:
         return body.type.removeprefix("job_")
 
     def _inputs_of(self, due: DueJob) -> Path:
-        """Return the folder of a job's inputs, which all its attempts have."""
+        """Return the folder of a job's inputs, shared by its attempts."""
         return self._paths.jobs / due.job / INPUTS
 
     async def _frozen(self, due: DueJob, spec: JobSpec[Spec], given: _Given) -> Inputs | EventBody | Failure:
-        """Make the folder of an attempt; return the job's inputs, frozen by its first attempt, or the end of an attempt
-        that could not freeze them."""
+        """Make the folder of an attempt; return the job's inputs, frozen by its first attempt, or the end of
+        an attempt that could not freeze them."""
         paths, place = self._paths, self._inputs_of(due)
         sources = Sources(paths.events_db, paths.database_db, paths.inputs)
 
@@ -711,15 +714,15 @@ class JobRunner:
         live.pid = attempt.pid
         whole = asyncio.create_task(attempt.run(partial(self._hear, due, order.spec, heard)))
         asked = asyncio.create_task(live.asked.wait())
-        # A training needs its helpers, and its time, to save where it is. What has recorded all that it did must not
-        # take the end of its Lean processes for an answer.
+        # A training needs its helpers, and its time, to save its place. A job with all its work recorded must
+        # not take the end of its Lean processes for an answer.
         saves = KINDS[due.kind].beside
         try:
             while True:
                 done, _ = await asyncio.wait(
                     {whole, asked}, timeout=due.timeout_s, return_when=asyncio.FIRST_COMPLETED
                 )
-                # What has something to say waits for room on the disk with it, and that is not its fault.
+                # An attempt with something to record waits for room on the disk, through no fault of its own.
                 if done or not self._store.room.problem:
                     break
             if whole not in done:
@@ -769,10 +772,10 @@ class JobRunner:
                 heard.last = line
 
     async def _recorded(self, heard: AttemptOutput) -> None:
-        """Have what was said recorded now, and wait until it is.
+        """Have the waiting batches recorded now, and wait for it.
 
         Raises:
-            LogError, StoreFailedError: the first of it that could not be.
+            LogError, StoreFailedError: the first error.
         """
         if not heard.recording:
             return
@@ -796,8 +799,8 @@ class JobRunner:
         def found() -> dict[str, Path]:
             return {digest: path for digest, path in files.items() if path.is_file()}
 
-        # What was recorded before is in the log and need not be staged again; the log refuses what is in neither. To
-        # look for a few files takes less time than to give that to a thread.
+        # Payloads recorded before are in the log and need not be staged again; the log refuses missing ones.
+        # Looking for a few files takes less time than a thread.
         staged = found() if len(files) <= _FEW_FILES else await asyncio.to_thread(found)
         await self._store.append(batch.events, blobs=staged, wait=True, shared=shared)
         heard.events += len(batch.events)
@@ -818,9 +821,9 @@ class JobRunner:
         return result
 
     def _lost_again(self, due: DueJob, end: JobInterrupted) -> JobInterrupted | Failure:
-        """Return the end of an attempt that was lost with its machine: a failure for good if it is one too many.
+        """Return the end of an attempt lost with its machine: a failure for good after too many.
 
-        A job that kills its machine would else be given the next one, without end.
+        Otherwise a job that kills its machine would get the next one, without end.
         """
         times = self.retries.lost(due.job, limits=self.limits)
         if not times:
@@ -856,7 +859,7 @@ class JobRunner:
 
 
 def _can_wait(batch: Batch) -> bool:
-    """Return whether a batch only has failed attempts that cost no money: after a crash they are made again."""
+    """Return whether a batch only has failed attempts without costs: after a crash they are made again."""
     return all(
         isinstance(event.body, AttemptFinished)
         and event.body.outcome not in ("found", "disproved")
@@ -866,7 +869,7 @@ def _can_wait(batch: Batch) -> bool:
 
 
 async def _closed(attempt: Attempt, whole: asyncio.Task[Exit]) -> End:
-    """End an attempt, if it has not ended, and its listening; return how it ended."""
+    """End an attempt and its listening, if necessary; return its end."""
     await attempt.stop(grace_s=_GRACE_S)
     whole.cancel()
     await asyncio.gather(whole, return_exceptions=True)
