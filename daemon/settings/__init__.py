@@ -1,6 +1,6 @@
-"""config.toml -> Settings, or every error in it at once.
+"""config.toml -> Settings, or all its errors at once.
 
-`load` reads the file when asked; there is no global instance.
+`load` reads the file at each call; there is no global instance.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Settings(BaseModel):
         return self.model_dump(mode="json", exclude={"path", "digest"})
 
     def line(self, location: Location) -> int | None:
-        """Return the line of config.toml that sets this, or None where it is a default."""
+        """Return the setting's line in config.toml, or None for a default."""
         return self._lines.get(location)
 
 
@@ -123,7 +123,7 @@ def load(path: Path) -> Settings:
 
 
 def parse(data: bytes, *, path: Path) -> Settings:
-    """Check the bytes of a configuration file that lies (or shall lie) at `path`; like `load`."""
+    """Check the bytes of a configuration file for `path`; like `load`."""
     digest = hashlib.sha256(data).hexdigest()
     try:
         text = data.decode("utf-8")
@@ -166,7 +166,7 @@ def parse(data: bytes, *, path: Path) -> Settings:
 
 
 def settled(entry: RepoEntry, *, poll: Poll) -> Repo:
-    """Return an entry of the watchlist with [poll]'s values where it has none of its own."""
+    """Return an entry of the watchlist, with [poll]'s values for its missing ones."""
     return Repo(
         key=repository_key(entry.url),
         url=entry.url,
@@ -185,7 +185,7 @@ def settled(entry: RepoEntry, *, poll: Poll) -> Repo:
 
 
 def _duplicates(raw: dict[str, Any], *, lines: dict[Location, int], base: Path) -> list[Mistake]:
-    """Entries that name one repository twice, found among the URLs that are valid by themselves."""
+    """Return the entries with a repository listed before, among those with a valid URL."""
     entries = raw.get("repos")
     result: list[Mistake] = []
     first: dict[str, int] = {}
@@ -197,7 +197,8 @@ def _duplicates(raw: dict[str, Any], *, lines: dict[Location, int], base: Path) 
             key = repository_key(resolve_url(url, base=base))
         except ValueError:
             continue  # reported as this entry's own mistake
-        # GitHub's owners and names ignore case, and two keys that differ by case would share a mirror on some disks.
+        # GitHub's owners and names ignore case, and two keys differing only by case would share a mirror on
+        # some disks.
         earlier = first.setdefault(key.casefold(), index)
         if earlier != index:
             location: Location = ("repos", index, "url")

@@ -1,7 +1,7 @@
-"""The report of a wrong config.toml: every mistake at once, each as `file:line: setting: reason; remedy`.
+"""Report a wrong config.toml: every mistake at once, each as `file:line: setting: reason; remedy`.
 
-Turns pydantic's and tomllib's errors into those lines. Values are quoted only where they cannot hold a secret. tomllib
-keeps no positions, so text that it has accepted is walked a second time for the line of every key and table.
+Turns pydantic's and tomllib's errors into those lines. Values are quoted only if they cannot hold a secret.
+tomllib keeps no positions, so accepted text is walked again for the line of every key and table.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BOUNDS = {
 class ConfigError(Exception):
     """The configuration is not valid.
 
-    `errors` holds one line for each mistake, in file order; `digest` is the SHA-256 of the file as it was read.
+    `errors` holds one line for each mistake, in file order; `digest` is the SHA-256 of the file as read.
     """
 
     def __init__(self, errors: tuple[str, ...], *, path: Path, digest: str) -> None:
@@ -68,7 +68,7 @@ class Mistake:
 
 
 def setting_name(location: Location) -> str:
-    """Return the name that people use: ("repos", 0, "every") -> repos[0].every."""
+    """Return a setting's name for people: ("repos", 0, "every") -> repos[0].every."""
     name = ""
     for part in location:
         if isinstance(part, int):
@@ -79,7 +79,7 @@ def setting_name(location: Location) -> str:
 
 
 def syntax_error(error: tomllib.TOMLDecodeError, *, name: str, text: str) -> str:
-    """Return the line for a file that is no TOML."""
+    """Return the line for a file with invalid TOML."""
     match = _TOML_POSITION.fullmatch(str(error))
     if match is None:
         reason, line, column = str(error), 1, ""
@@ -94,7 +94,7 @@ def syntax_error(error: tomllib.TOMLDecodeError, *, name: str, text: str) -> str
 def mistakes(
     error: ValidationError, *, model: type[BaseModel], lines: Mapping[Location, int]
 ) -> list[Mistake]:
-    """Translate what pydantic found."""
+    """Translate pydantic's errors."""
     result = []
     for details in error.errors(include_url=False):
         # A wrong key of a table has no place of its own for pydantic, which adds a part.
@@ -105,7 +105,7 @@ def mistakes(
 
 
 def suggestion(name: str, known: Collection[str]) -> str:
-    """Return a near-miss hint, or the list of what exists."""
+    """Return the nearest name, or the list of names."""
     near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
     if near:
         return f'did you mean "{near[0]}"?'
@@ -161,7 +161,7 @@ def _place_of_a_secret(location: Location) -> str:
 
 
 def _field_at(location: Location, model: type[BaseModel]) -> tuple[dict[str, FieldInfo], FieldInfo | None]:
-    """Return the fields of the table that the location is in, and the one that is named last on the way."""
+    """Return the fields of the location's table, and the last field named on the way."""
     fields = fields_of(model)
     field: FieldInfo | None = None
     for part in location[:-1]:
@@ -179,7 +179,7 @@ def _table_of(annotation: Any) -> Any:
 
 
 def fields_of(model: Any) -> dict[str, FieldInfo]:
-    """Return the settings of a table by their names in the file; none where there is no table."""
+    """Return the settings of a table by their names in the file; none without a table."""
     return {field.alias or name: field for name, field in getattr(model, "model_fields", {}).items()}
 
 
@@ -224,13 +224,13 @@ _OTHER_VALUE = re.compile(r"[^,\]}#\n]*")
 def line_index(text: str) -> dict[Location, int]:
     """Map the location of every key, table and array element to its line, counted from 1.
 
-    ("repos", 0, "every") is `every` in the first [[repos]] table, wherever and however it is written.
+    ("repos", 0, "every") is `every` in the first [[repos]] table, in any notation.
     """
     return _Walk(text).run()
 
 
 def line_of(lines: Mapping[Location, int], location: Location) -> int:
-    """Return the line of the location, or of the nearest thing around it that has one."""
+    """Return the line of the location, or of its nearest parent with a line."""
     for end in range(len(location), 0, -1):
         if location[:end] in lines:
             return lines[location[:end]]
@@ -288,7 +288,7 @@ class _Walk:
         return location
 
     def _latest(self, location: Location) -> Location:
-        """A header below an array of tables means its newest table."""
+        """Return the newest table of an array of tables, as a header below the array means it."""
         count = self._tables_in.get(location)
         return location if count is None else (*location, count - 1)
 

@@ -1,6 +1,6 @@
-"""Every setting that config.toml may have: its table, its default, its limits, and what it means.
+"""Every setting of config.toml: its table, default, limits and meaning.
 
-`everlean config explain` prints this, and `make docs` writes docs/configuration.md of it.
+`everlean config explain` prints this, and `make docs` writes docs/configuration.md from it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Explained:
     """its heading, such as [notify.webhook] or [[repos]]"""
     key: str
     default: str | None
-    """as one would write it; null where it is required"""
+    """in TOML; null if it is required"""
     limits: str
-    """such as "1 to 100"; empty where nothing limits it"""
+    """such as "1 to 100"; empty without limits"""
     meaning: str
     """its purpose, and a reason to change it"""
 
@@ -75,7 +75,7 @@ def tables(model: type[BaseModel] = ConfigFile, path: str = "") -> Iterator[tupl
 
 
 def _table(field: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
-    """Return the model of a table's field, if it is one, and whether it is a list of tables."""
+    """Return the model of a table's field, or None, and whether it is a list of tables."""
     annotation = field.annotation
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return annotation, False
@@ -90,7 +90,7 @@ def _table(field: FieldInfo) -> tuple[type[BaseModel] | None, bool]:
 
 
 def _limits(field: FieldInfo) -> str:
-    """Return what a setting may be; "" where nothing limits it."""
+    """Return the limits of a setting; "" without any."""
     result: dict[str, object] = {}
     for marker in field.metadata:
         if isinstance(marker, Duration | Size):

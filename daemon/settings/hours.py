@@ -1,7 +1,7 @@
-"""Hours of the day and days of the week, as people write them: "22:00-06:00", "mon-fri 08:00-18:00".
+"""Read hours of the day and days of the week in people's notation: "22:00-06:00", "mon-fri 08:00-18:00".
 
-They are the clock's on the wall of this machine. A window that ends before it begins crosses midnight, and the day
-that it names is the one on which it begins.
+They are in this machine's local time. A window that ends before it begins crosses midnight, and its day is
+the day of its begin.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _MINUTES = 24 * 60
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A part of each of some days. `begin` and `end` are minutes since midnight; `end` 1440 is the day's end."""
+    """A part of each of some days. `begin` and `end` are minutes since midnight; `end` 1440 is the day's
+    end."""
 
     days: frozenset[int]
     begin: int
@@ -30,7 +31,7 @@ class Window:
         """Read a window.
 
         Raises:
-            ValueError: it is none; the message says what is wrong and what to write.
+            ValueError: it is none; the message has the reason and the remedy.
         """
         match = _WINDOW.fullmatch(text.strip().lower())
         if match is None:
@@ -47,7 +48,7 @@ class Window:
         return cls(_days(days, text), begin, end)
 
     def end_after(self, moment: datetime) -> datetime | None:
-        """Return when the window that has the moment in it ends; None where it is in none. Wall clock, no zone."""
+        """Return the end of the window around a moment; None outside all. Local time, without a zone."""
         for begins in (moment.date() - timedelta(days=1), moment.date()):
             if begins.weekday() not in self.days:
                 continue
@@ -77,9 +78,9 @@ def _at(day: date, minutes: int) -> datetime:
 
 
 def ends_at(windows: Iterable[Window], now: datetime) -> datetime | None:
-    """Return when the hours end that a moment lies in; None if no window contains it.
+    """Return the end of the hours around a moment; None if no window contains it.
 
-    Windows that meet are one. Where they never end, a week from now is given.
+    Windows that meet are one. If they never end, the answer is a week from now.
 
     Args:
         windows: the hours.
@@ -93,15 +94,15 @@ def ends_at(windows: Iterable[Window], now: datetime) -> datetime | None:
         if not ends:
             break
         moment = max(ends)
-    # A time without a zone is the machine's own: the hour is right on the days on which its offset changes too.
+    # A time without a zone is the machine's own: the hour is right also on days with a change of its offset.
     if moment == begun:
         return None
-    # An hour that comes twice ends at its second time where the first is past.
+    # An hour that comes twice ends at its second time if the first is past.
     end = moment.astimezone()
     return end if end > now else moment.replace(fold=1).astimezone()
 
 
 def clock(moment: datetime, now: datetime) -> str:
-    """Return a time for people: "06:00", or with its day where that is not within a day from now."""
+    """Return a time for people: "06:00", with its day if more than a day from now."""
     local = moment.astimezone()
     return f"{local:%H:%M}" if moment - now < timedelta(days=1) else f"{local:%a %H:%M}"

@@ -1,4 +1,4 @@
-"""The settings in force, each as TOML with the line that sets it, and where the GitHub token comes from."""
+"""The settings in force, each as TOML with its line in the file, and the source of the GitHub token."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class SettingInForce:
     value: object
     """durations in seconds, sizes in bytes"""
     toml: str
-    """as one would write it"""
+    """the value in TOML"""
     origin: Literal["default", "file"]
     line: int | None
 
 
 def effective(settings: Settings) -> list[SettingInForce]:
-    """Return every setting: its name, its value in the models' unit, as TOML, and the line that sets it."""
+    """Return every setting: its name, its value in the models' unit and as TOML, and its line in the file."""
     result = []
     for section in ConfigFile.model_fields:
         if section == "repos":
@@ -42,7 +42,7 @@ def effective(settings: Settings) -> list[SettingInForce]:
 
 
 def _table(settings: Settings, location: tuple[str | int, ...], values: BaseModel) -> list[SettingInForce]:
-    """The settings of a table, and after them those of the tables below it."""
+    """Return the settings of a table, and after them those of the tables below it."""
     result, below = [], []
     for attribute, setting in type(values).model_fields.items():
         at, value = (*location, key_of(attribute)), getattr(values, attribute)
@@ -57,7 +57,7 @@ def _table(settings: Settings, location: tuple[str | int, ...], values: BaseMode
 
 
 def token_source(settings: Settings) -> str | None:
-    """Describe where the GitHub token would come from; never the token."""
+    """Describe the source of the GitHub token; never the token."""
     places = (KeyPlace(TOKEN_CREDENTIAL, name, settings.github.token_file) for name in TOKEN_VARIABLES)
     return next(filter(None, map(key_source, places)), None)
 

@@ -1,7 +1,7 @@
-"""The sections that name models: [prove], [train] and [serve].
+"""The sections about models: [prove], [train] and [serve].
 
-The fields of each model's training are checked by that training's own module; none of those imports a training library.
-No token or key ever is in the file: it is systemd's credential, else the content of a file, else a variable.
+Each training's own module checks the fields of its table; none of these modules imports a training library.
+No token or key is ever in the file: it is systemd's credential, else the content of a file, else a variable.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _name(value: str) -> str:
 
 
 def _person(value: str) -> str:
-    """A name or an e-mail address, as git writes it."""
+    """Return a name or an e-mail address in git's form."""
     if not value.strip():
         raise ValueError('is empty; write a name or an e-mail address, such as "ada@example.org"')
     return value.strip()
@@ -112,49 +112,51 @@ Dollars = Annotated[Number | None, BeforeValidator(left_out)]
 
 
 def key_place(credential: str) -> KeyPlace:
-    """Return where the key of this name is: a credential, else a variable of the name as variables are written."""
+    """Return the place of the key of this name: a credential, else a variable of the name in capitals."""
     return KeyPlace(credential, re.sub("[-.]", "_", credential).upper())
 
 
 class Generator(Section):
-    """[prove.generator]: how models suggest tactics (rungs 1 and 2), and which one does at rung 1."""
+    """[prove.generator]: how models suggest tactics (rungs 1 and 2), and the model of rung 1."""
 
     model: ModelName = Field("", examples=["./my-generator"])
-    """Model of rung 1: a hub name, or a folder relative to this file. Set it to have rung 1 before a tactic model of
-    your own is trained"""
+    """Model of rung 1: a hub name, or a folder relative to this file. Set it to have rung 1 before a tactic
+    model of your own is trained"""
     device: Literal["auto", "cuda", "cpu"] = "auto"
-    """Device of rungs 1 to 3: `auto` (a GPU if one works), `cuda` or `cpu`. Except with `cpu`, a job holds one GPU for
-    as long as it runs, and waits for a GPU that another job or process holds. `cpu` where the GPU is for trainings
-    alone"""
+    """Device of rungs 1 to 3: `auto` (a GPU if one works), `cuda` or `cpu`. Except with `cpu`, a job holds
+    one GPU while it runs, and waits for a GPU held by another job or process. `cpu` if the GPU is for
+    trainings alone"""
     candidates: Integer = Field(8, ge=1, le=256)
-    """Tactics that the model suggests for each state. Raise it to search wider, for more time in each state"""
+    """Number of tactics suggested for each state. Raise it to search wider, for more time in each state"""
     temperature: Number = Field(0.7, gt=0, le=10, allow_inf_nan=False)
-    """Temperature of whole proofs at rung 3, and of an endpoint's tactics. Raise it where proofs are too much alike"""
+    """Temperature of whole proofs at rung 3, and of an endpoint's tactics. Raise it if proofs are too much
+    alike"""
     premises: Integer = Field(10, ge=0, le=1000)
-    """Premises shown to every rung for a goal in a traced repository. They are found by the retriever in use, BM25 or
-    both, whichever finds most on the test sets; the rows that the tactic model learns from have them too. Lower it for
-    models with a short context; 0 shows none"""
+    """Premises shown to every rung for a goal in a traced repository. The retriever in use, BM25 or both find
+    them, whichever finds most on the test sets; the training rows of the tactic model have them too. Lower it
+    for models with a short context; 0 shows none"""
     seconds_per_sorry: SearchTime = None
-    """Search time for one sorry at rungs 1 and 2, in place of that of `[prove]`. Raise it where the models are slow"""
+    """Search time for one sorry at rungs 1 and 2, in place of that of `[prove]`. Raise it if the models are
+    slow"""
 
 
 class Whole(Section):
-    """[prove.whole]: how whole proofs are written and mended (rungs 3 and 4), and which model does at rung 3."""
+    """[prove.whole]: how whole proofs are written and mended (rungs 3 and 4), and the model of rung 3."""
 
     model: ModelName = Field("", examples=["./my-author"])
     """Model of rung 3: a hub name, or a folder relative to this file. Set it to have rung 3"""
     proofs: Integer = Field(4, ge=1, le=1000)
-    """Proofs written for one sorry. Raise it where time or money allows more samples"""
+    """Number of proofs written for one sorry. Raise it if time or money allows more samples"""
     repairs: Integer = Field(2, ge=0, le=100)
-    """Repairs of each proof. Raise it for models that mend well, 0 for those that do not"""
+    """Repairs of each proof. Raise it for models good at mending, 0 for others"""
     max_tokens: Annotated[int | None, BeforeValidator(left_out)] = Field(
         None, ge=16, le=1_000_000, strict=True, examples=[8192]
     )
-    """Tokens of one proof, with the model's thinking. `""`: 8192 at rung 3, though at most half of what the model
-    takes, and 2048 at rung 4, where they cost money. Raise it where proofs are cut off"""
+    """Tokens of one proof, with the model's thinking. `""`: 8192 at rung 3, though at most half of the
+    model's context, and 2048 at rung 4, since they cost money. Raise it if proofs are cut off"""
     enable_thinking: Flag = True
-    """`true`: the model of rung 3 thinks before it answers, if it can. Turn it off where thinking takes the time that
-    proofs need"""
+    """`true`: the model of rung 3 thinks before it answers, if it can. Turn it off if thinking takes the
+    proofs' time"""
     seconds_per_sorry: SearchTime = None
     """Search time for one sorry at rung 3, in place of that of `[prove]`. Raise it for large models"""
 
@@ -164,7 +166,7 @@ class Whole(Section):
 
 
 class External(Section):
-    """[prove.external]: the endpoint of rung 4, and what it may cost. The key itself is never here."""
+    """[prove.external]: the endpoint of rung 4 and its costs. The key itself is never here."""
 
     base_url: BaseUrl = Field("", examples=["https://api.example.org/v1"])
     """Address of the endpoint, such as `https://api.example.org/v1`. Plain http only to this machine. Set it to
@@ -173,26 +175,26 @@ class External(Section):
     """Name of the model at the endpoint. Set it with `base_url`"""
     mode: Literal["whole", "tactics"] = "whole"
     """`"whole"` (whole proofs) or `"tactics"` (tactics of a search). Whole proofs have the settings of
-    `[prove.whole]`. `"tactics"`: it suggests tactics to a search, `candidates` of `[prove.generator]` for each state,
-    at its `temperature`, each at most `max_tokens` of `[prove.whole]` long. The search sends one request for every
-    state that it expands, and does not try the negation. Choose `tactics` for a model that was trained to suggest
-    them"""
+    `[prove.whole]`. `"tactics"`: it suggests tactics to a search, `candidates` of `[prove.generator]` for
+    each state, at its `temperature`, each at most `max_tokens` of `[prove.whole]` long. The search sends one
+    request for every expanded state, and does not try the negation. Choose `tactics` for a model trained to
+    suggest them"""
     credential: Name = Field("everlean-model-key", examples=["everlean-model-key"])
-    """Name of the key, as a systemd credential or, in capitals, as a variable: `$EVERLEAN_MODEL_KEY`. Change it where
-    another program's key is to be used"""
+    """Name of the key, as a systemd credential or, in capitals, as a variable: `$EVERLEAN_MODEL_KEY`. Change
+    it to use another program's key"""
     timeout_s: Annotated[float, Duration("1s", "1h")] = 120.0
-    """Time limit of one call. Raise it for models that think for long"""
+    """Time limit of one call. Raise it for models with long thinking"""
     usd_per_day: Dollars = Field(None, gt=0, allow_inf_nan=False)
-    """Spending limit of a day (UTC), in US dollars. A call that could exceed it is not sent; its sorry is tried again
-    the next day. Rung 4 requires it unless both prices are 0. Set it to what a day may cost"""
+    """Spending limit of a day (UTC), in US dollars. A call that could exceed it is not sent; its sorry is
+    tried again the next day. Rung 4 requires it unless both prices are 0. Set it to your budget for a day"""
     usd_per_million_prompt: Dollars = Field(None, ge=0, allow_inf_nan=False)
-    """US dollars for a million prompt tokens, 0 if they are free. Rung 4 requires it. Set it to what the provider
-    charges"""
+    """US dollars for a million prompt tokens, 0 if they are free. Rung 4 requires it. Set it to the
+    provider's price"""
     usd_per_million_completion: Dollars = Field(None, ge=0, allow_inf_nan=False)
-    """US dollars for a million completion tokens, 0 if they are free. Rung 4 requires it. Set it to what the provider
-    charges"""
+    """US dollars for a million completion tokens, 0 if they are free. Rung 4 requires it. Set it to the
+    provider's price"""
     seconds_per_sorry: SearchTime = None
-    """Search time for one sorry at rung 4, in place of that of `[prove]`. Raise it where the endpoint is slow"""
+    """Search time for one sorry at rung 4, in place of that of `[prove]`. Raise it if the endpoint is slow"""
 
     @property
     def key(self) -> KeyPlace:
@@ -243,15 +245,14 @@ class Program(Section):
     """[[prove.programs]]: a program, such as an agent, that edits the file with the sorry (rung 5)."""
 
     name: Annotated[Text, AfterValidator(_plain_name)] = Field(examples=["try-tactics"])
-    """Its name in attempts and proofs. Give it another name when it is to try again what it has tried"""
+    """Its name in attempts and proofs. Rename it to have it try earlier sorries again"""
     run: Annotated[tuple[Text, ...], AfterValidator(_program), BeforeValidator(table_list)] = Field(
         examples=[["./try_tactics.sh"]]
     )
-    """The program and its arguments. It is a name on the daemon's PATH, or a path relative to this file. Set it to the
-    agent's command without a terminal"""
+    """The program and its arguments. It is a name on the daemon's PATH, or a path relative to this file. Set
+    it to the agent's command without a terminal"""
     seconds: Annotated[float, Duration("1s", "1d")] = 600.0
-    """Time for one sorry, repairs included. Raise it for agents that work for long; `[jobs] timeout` has to be
-    longer"""
+    """Time for one sorry, repairs included. Raise it for slow agents; `[jobs] timeout` must be longer"""
     network: Annotated[
         tuple[Annotated[Text, AfterValidator(check_host)], ...], BeforeValidator(table_list)
     ] = Field((), examples=[["api.example.org"]])
@@ -267,17 +268,17 @@ class Program(Section):
     credential: Name = Field("", examples=["agent-key"])
     """Name of its key, as a systemd credential or, in capitals, as a variable. Set it with `variable`"""
     variable: Annotated[Text, AfterValidator(_variable)] = Field("", examples=["OPENAI_API_KEY"])
-    """Environment variable in which it gets the key. Set it to what the program reads"""
+    """Environment variable for its key. Set it to the program's own variable"""
     usd_per_run: Dollars = Field(None, ge=0, allow_inf_nan=False)
-    """US dollars that each run counts at least. It is that whatever the program says, 0 if it is free. Required with
-    `network` or `credential`. Set it to what a run may cost"""
+    """Least cost of each run in US dollars, 0 if it is free. It counts whatever the program reports. Required
+    with `network` or `credential`. Set it to your estimate for a run"""
     usd_per_day: Dollars = Field(None, gt=0, allow_inf_nan=False)
-    """Spending limit of a day (UTC), shared with rung 4 and all endpoints. A run that could exceed it is not begun.
-    Required unless a run is free. Set it to what a day may cost"""
+    """Spending limit of a day (UTC), shared with rung 4 and all endpoints. A run that could exceed it is not
+    begun. Required unless a run is free. Set it to your budget for a day"""
 
     @property
     def key(self) -> KeyPlace | None:
-        """The place of the key; None where it has none."""
+        """The place of the key; None without one."""
         return key_place(self.credential) if self.credential else None
 
     @model_validator(mode="after")
@@ -306,22 +307,23 @@ class Prove(Section):
     rungs: Annotated[tuple[Integer, ...], AfterValidator(_rungs), BeforeValidator(table_list)] = Field(
         (0,), examples=[[0, 2]]
     )
-    """Rungs from 0 to 5, in the order to try them. Add a rung when its model is there"""
+    """Rungs from 0 to 5, in the order to try them. Add a rung once its model is there"""
     seconds_per_sorry: Annotated[float, Duration("1s", "1d")] = 60.0
-    """Search time for one sorry at one rung. The tables below can set another for theirs. Raise it where the machine
-    has time to spare"""
+    """Search time for one sorry at one rung. The tables below can set another for theirs. Raise it if the
+    machine has time to spare"""
     nodes_per_sorry: Integer = Field(400, ge=1, le=1_000_000)
-    """Search nodes for one sorry. Raise it where attempts end at it with time left"""
+    """Search nodes for one sorry. Raise it if attempts end at it with time left"""
     tactic_timeout_s: Annotated[float, Duration("100ms", "1h")] = 5.0
     """Time limit of one tactic. Raise it for projects with slow automation"""
     sorries_per_job: Integer = Field(16, ge=1, le=10_000)
-    """Most sorries of one job. It has fewer if their search would exceed `[jobs] timeout`. Lower it to have other work
-    come in between sooner"""
+    """Most sorries of one job. It has fewer if their search would exceed `[jobs] timeout`. Lower it to give
+    other work its turn sooner"""
     hours_per_day: Annotated[Number | None, BeforeValidator(left_out)] = Field(
         None, gt=0, allow_inf_nan=False, examples=[8]
     )
-    """Search time a day (UTC) above rung 0, over all jobs. A job begins only if the time that it may take at most is
-    left. `""`: no limit. `everlean status` shows the time spent. Set it where the machine is not for everlean alone"""
+    """Search time a day (UTC) above rung 0, over all jobs. A job begins only if the rest of it covers the
+    job's longest time. `""`: no limit. `everlean status` shows the time spent. Set it if the machine is not
+    for everlean alone"""
     memory_bytes: Annotated[int, Size("256M")] = 2**34
     """Memory of each process of a job with a model. Raise it for larger models"""
     opt_out_authors: People = Field((), examples=[["ada@example.org"]])
@@ -336,12 +338,12 @@ class Prove(Section):
 
     @property
     def seconds_per_day(self) -> float | None:
-        """The machine time a day for the rungs above 0; None: there is no limit."""
+        """The machine time a day for the rungs above 0; None without a limit."""
         return None if self.hours_per_day is None else 3600 * self.hours_per_day
 
     @property
     def searches(self) -> list[tuple[int, float, str]]:
-        """The ladder's searches in their order: the rung, the seconds for one sorry, and the setting that says them."""
+        """The ladder's searches in their order: the rung, the seconds for one sorry, and their setting."""
         result = []
         for rung in self.rungs:
             if rung == 5:
@@ -351,7 +353,7 @@ class Prove(Section):
         return result
 
     def seconds(self, rung: int) -> float:
-        """Return how long one sorry is searched for at a rung from 0 to 4; each program has a time of its own."""
+        """Return the seconds for one sorry at a rung from 0 to 4; each program has a time of its own."""
         match rung:
             case 0:
                 own = None
@@ -365,7 +367,7 @@ class Prove(Section):
 
 
 def lacking(prove: Prove) -> Iterator[str]:
-    """Yield what the rungs of the ladder need and the file lacks, each with the remedy."""
+    """Yield the settings missing for the rungs of the ladder, each with the remedy."""
     external = prove.external
     needed = [
         (1, "generator", "model", prove.generator.model, '"./my-generator"'),
@@ -411,11 +413,11 @@ _CONFIGS: Mapping[ModelKind, Callable[[Mapping[str, Any]], Any]] = {
 
 
 class GrpoSettings(GrpoSpec):
-    """[train.tactics.grpo]: training with Lean's reward, and when.
+    """[train.tactics.grpo]: training with Lean's reward, and its condition.
 
     Attributes:
         enabled: whether it is done.
-        goals: how many theorems with a tactic a repository's trace must have.
+        goals: the number of theorems with a tactic a repository's trace must have.
     """
 
     enabled: bool = False
@@ -427,7 +429,7 @@ class GrpoSettings(GrpoSpec):
 
 
 def _grpo(value: Any) -> GrpoSettings:
-    """Return what the table says.
+    """Return the table's settings.
 
     Raises:
         ValueError: with the field and the reason.
@@ -448,15 +450,16 @@ _OWN: Mapping[ModelKind, tuple[str, ...]] = {
     "tactics": ("enabled", "tolerance", "grpo"),
     "progress": ("enabled", "tolerance"),
 }
-"""What the tables of models say beside the fields of the training itself."""
+"""The settings of the models' tables beside the fields of the training itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Learning:
-    """The training of one model: `config` are all fields of its job's configuration, `tolerance` is in its rule's unit.
+    """The training of one model.
 
-    `named` is the model that the file itself names for the first checkpoint to begin with; "" where it names none.
-    `grpo` is the tactic model's training with rewards; None: there is none.
+    `config` are all fields of its job's configuration, `tolerance` is in its rule's unit. `named` is the
+    file's own first model to begin with; "" if it names none. `grpo` is the tactic model's training with
+    rewards; None: there is none.
     """
 
     model: ModelKind
@@ -468,7 +471,7 @@ class Learning:
 
 
 def _fields(model: ModelKind) -> Callable[[dict[str, Any], ValidationInfo], dict[str, Any]]:
-    """Return the check of a table: a training's fields, and what this model's table says beside them."""
+    """Return the check of a table: a training's fields, and this model's other settings."""
     own = _OWN[model]
 
     def read(value: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
@@ -503,27 +506,28 @@ def _check_tolerance(value: Any, model: ModelKind) -> None:
 
 
 class Train(Section):
-    """[train]: which models learn, from how much, and when what they learned is used.
+    """[train]: the models to train, the data that starts a training, and the conditions of promotion.
 
-    `retriever`, `tactics` and `progress` hold what the file says; `of` is what follows from it.
+    `retriever`, `tactics` and `progress` are the file's tables; `of` completes them.
     """
 
     enabled: Flag = True
-    """`false`: no training. A repository with `opt_out` is never learned from. Turn it off where none is to learn"""
+    """`false`: no training. A repository with `opt_out` is never learned from. Turn it off on a machine
+    without models to train"""
     device: Literal["cuda", "cpu", "auto"] = "cuda"
-    """`cuda` (a GPU only), `cpu`, or `auto` (a GPU if one works). `cpu`: train on the CPU. `auto`: on a GPU if one
-    works, else on the CPU. With `cuda`, the jobs of a GPU that fails wait until it answers again. `cpu` or `auto` for
-    small models on a machine without a GPU"""
+    """`cuda` (a GPU only), `cpu`, or `auto` (a GPU if one works). `cpu`: train on the CPU. `auto`: on a GPU
+    if one works, else on the CPU. With `cuda`, the jobs of a GPU that fails wait until it answers again.
+    `cpu` or `auto` for small models on a machine without a GPU"""
     gpus: Integer = Field(1, ge=1, le=64)
-    """Most GPUs of one training. Trainings that begin at the same time share the free ones: none gets a second one
-    before each has one. What becomes due later waits for a free one. Each GPU has a process with `memory` of its own
-    and its share of each step, so a training has a number of GPUs that divides its `batch_size`. What is learned is
-    the same, and what was interrupted goes on with another number. Training with Lean's reward has one. Raise it where
-    GPUs stand idle; on a cluster, to what each machine has"""
+    """Most GPUs of one training. Trainings that begin together share the free ones: none gets a second one
+    before each has one. Later ones wait for a free one. Each GPU has a process with `memory` of its own and
+    its share of each step, so the number of GPUs divides the training's `batch_size`. The number does not
+    change the result, and an interrupted training may resume with another. Training with Lean's reward has
+    one. Raise it if GPUs stand idle; on a cluster, to the number of each machine"""
     new_theorems: Integer = Field(100, ge=1)
-    """New theorems in a trace that start a training. They are new to the checkpoint in use. For the retriever,
-    theorems with a tactic that uses a premise count; for the other models, theorems with a tactic. Lower it to learn
-    small repositories"""
+    """New theorems in a trace that start a training. They are new to the checkpoint in use. For the
+    retriever, theorems with a tactic that uses a premise count; for the other models, theorems with a tactic.
+    Lower it to learn small repositories"""
     new_proofs: Integer = Field(50, ge=1)
     """New verified proofs of everlean's that start a training of the tactic model. They are new to the checkpoint in
     use. Lower it where proofs are rare"""
@@ -544,36 +548,38 @@ class Train(Section):
     BM25. The other models have tolerances of their own. Raise it where what is new matters more than what was
     learned"""
     report_to: Literal["none", "tensorboard"] = "none"
-    """`tensorboard`: each training writes its losses below `state_dir`/tensorboard. Nothing leaves the machine.
-    `none`: the curves are in the log alone. Set it to watch a training while it runs (`tensorboard --logdir`; the
-    extra `tensorboard`)"""
+    """`tensorboard`: each training writes its losses below `state_dir`/tensorboard. Nothing leaves the
+    machine. `none`: the curves are in the log alone. Set it to watch a training while it runs (`tensorboard
+    --logdir`; the extra `tensorboard`)"""
     memory_bytes: Annotated[int, Size("256M")] = 2**35
     """Memory of each training process. Raise it for larger models"""
     timeout_s: Annotated[float, Duration("1s", "30d")] = 172_800.0
-    """Time limit of one training job. An interrupted attempt resumes from its last saved step. Raise
-    it for a slow device"""
+    """Time limit of one training job. An interrupted attempt resumes from its last saved step. Raise it for a
+    slow device"""
     retriever: Annotated[dict[str, Any], AfterValidator(_fields("retriever"))] = Field(default_factory=dict)
-    """The fields of `RetrieverConfig` (`pipeline/models/retriever/config.py`), in the table `[train.retriever]`
-    ([more](#the-retrievers-defaults)). A folder in `model_name` is relative to this file, and holds a T5, a BERT or
-    another encoder, or a decoder, pooled as its own files say. Changed values apply to the next checkpoint of the
-    chain; earlier checkpoints stay. Change it where a GPU has too little memory, or for another model"""
+    """The fields of `RetrieverConfig` (`pipeline/models/retriever/config.py`), in the table
+    `[train.retriever]` ([more](#the-retrievers-defaults)). A folder in `model_name` is relative to this file,
+    and holds a T5, a BERT or another encoder, or a decoder, pooled by the rule in its own files. Changed
+    values apply to the next checkpoint of the chain; earlier checkpoints stay. Change it if a GPU has too
+    little memory, or for another model"""
     tactics: Annotated[dict[str, Any], AfterValidator(_fields("tactics"))] = Field(default_factory=dict)
-    """`enabled`, `tolerance` (2 points of tactic@8), and the fields of `pipeline/models/config.py`. The table is
-    `[train.tactics]`; `enabled` is `false` unless it is set. The model, causal or an encoder-decoder, learns people's
-    tactics and those of our own verified proofs, and is shown the premises that provers are shown, but for the share
-    `premise_dropout` of the rows (0.25). Rows of earlier repositories are replayed, the share `replay_share` (0.25) of
-    all. `lr` is 2e-5 unless it is set, for LoRA 2e-4. With `lora_by_repository` (`false`) each repository has an
-    adapter of its own. Thinking is turned off unless `enable_thinking` is set. `grpo` is
-    the table `[train.tactics.grpo]`, training with [Lean's reward](design/how-it-works.md#training-with-leans-reward):
-    `enabled` (default `false`), `goals` (theorems with a tactic that a trace must have; 100), the fields of `GrpoSpec`
+    """`enabled`, `tolerance` (2 points of tactic@8), and the fields of `pipeline/models/config.py`. The table
+    is `[train.tactics]`; `enabled` is `false` unless it is set. The model, causal or an encoder-decoder,
+    learns people's tactics and those of our own verified proofs. It sees the provers' premises, except in the
+    share `premise_dropout` of the rows (0.25). Rows of earlier repositories are replayed, the share
+    `replay_share` (0.25) of all. `lr` is 2e-5 unless it is set, for LoRA 2e-4. With `lora_by_repository`
+    (`false`) each repository has an adapter of its own. Thinking is turned off unless `enable_thinking` is
+    set. `grpo` is the table `[train.tactics.grpo]`, training with [Lean's
+    reward](design/how-it-works.md#training-with-leans-reward): `enabled` (default `false`), `goals` (the
+    least number of theorems with a tactic in a trace; 100), the fields of `GrpoSpec`
     (`pipeline/jobs/specs.py`), and `trl` for arguments of TRL's `GRPOConfig`. Enable it to have rung 2"""
     progress: Annotated[dict[str, Any], AfterValidator(_fields("progress"))] = Field(default_factory=dict)
-    """`enabled`, `tolerance` (0.1 steps of mean absolute error), and the fields of `pipeline/models/config.py`. The
-    table is `[train.progress]`; `enabled` is `false` unless it is set. It is replayed like the tactic model. Enable it
-    to order the search by what it predicts"""
+    """`enabled`, `tolerance` (0.1 steps of mean absolute error), and the fields of
+    `pipeline/models/config.py`. The table is `[train.progress]`; `enabled` is `false` unless it is set. It is
+    replayed like the tactic model. Enable it to order the search by its predictions"""
 
     def of(self, model: ModelKind) -> Learning:
-        """Return how a model learns here."""
+        """Return the settings of a model's training."""
         table: dict[str, Any] = getattr(self, model)
         config = {key: item for key, item in table.items() if key not in _OWN[model]}
         grpo = _grpo(table.get("grpo", {})) if model == "tactics" else None
@@ -587,7 +593,7 @@ class Train(Section):
         )
 
     def tolerance(self, model: ModelKind) -> float:
-        """Return how far a model may fall on a task, in the unit of its rule (`store.promotion`)."""
+        """Return a model's allowed fall on a task, in the unit of its rule (`store.promotion`)."""
         if model == "retriever":
             return self.tolerance_points
         return float(getattr(self, model).get("tolerance", RULES[model].tolerance))
@@ -599,7 +605,7 @@ _EXAMPLE = 'write for instance name = "tactics" and kind = "tactics"'
 
 
 def checked_host(value: str) -> str:
-    """Return an address that a server may listen on.
+    """Return an address for a server to listen on.
 
     Raises:
         ValueError: with the reason and the remedy.
@@ -621,46 +627,46 @@ def _called(value: str) -> str:
 
 
 class ServeModel(Section):
-    """[[serve.models]]: a model by the name that requests ask for it."""
+    """[[serve.models]]: a model, by its name in requests."""
 
     name: Annotated[Text, AfterValidator(_called)] = Field(examples=["tactics"])
-    """Name in requests, at most 200 characters. Each name may be listed once. Choose what the editor's plugin asks
-    for"""
+    """Name in requests, at most 200 characters. Each name may be listed once. Choose the name that the
+    editor's plugin asks for"""
     kind: ServedKind = Field(examples=["tactics"])
-    """`tactics`, `retrieval`, `retriever`, `causal`, `seq2seq`, `encoder` or `endpoint`. `tactics`: a generator of
-    tactics. `retrieval`: a retriever with a generator that receives the premises. `causal`, `seq2seq`: a Hugging Face
-    generator. `encoder`: a Hugging Face encoder. `retriever`: a retriever used as an encoder. `endpoint`: a model
-    behind an address that speaks OpenAI's chat API. Choose it by what the model is"""
+    """`tactics`, `retrieval`, `retriever`, `causal`, `seq2seq`, `encoder` or `endpoint`. `tactics`: a
+    generator of tactics. `retrieval`: a retriever with a generator that receives the premises. `causal`,
+    `seq2seq`: a Hugging Face generator. `encoder`: a Hugging Face encoder. `retriever`: a retriever used as
+    an encoder. `endpoint`: a model behind OpenAI's chat API. Choose the one for your model"""
     model: ModelName = Field("", examples=["./my-model"])
     """Hub name, folder relative to this file, or the endpoint's model. `""`, for `tactics`, `retrieval` and
-    `retriever` only: the checkpoint in use; a promoted checkpoint replaces it without dropping a request. Set it to
-    serve another than the checkpoint in use"""
+    `retriever` only: the checkpoint in use; a promoted checkpoint replaces it without dropping a request. Set
+    it to serve another model"""
     repository: Text = Field("", examples=["github.com/owner/name"])
     """For `tactics`: the repository whose adapter is served. It is named by its key in `everlean repos`; the
     checkpoint was trained with `lora_by_repository`. Set it to suggest in one project's style"""
     generator: ModelName = Field("", examples=["./my-generator"])
     """Generator of `retrieval`: a hub name or a folder. Set it with `retrieval`"""
     candidates: Integer = Field(8, ge=1, le=256)
-    """Answers to one request of `/generate`. Raise it to be shown more suggestions, for a slower answer"""
+    """Answers to one request of `/generate`. Raise it for more suggestions, at a slower answer"""
     max_tokens: Annotated[int | None, BeforeValidator(left_out)] = Field(
         None, ge=1, le=1_000_000, strict=True, examples=[256]
     )
-    """Tokens of one answer. `""`: as many as the model was trained with. Lower it for a model that writes on, and for
-    an endpoint that costs money"""
+    """Tokens of one answer. `""`: the number from the model's training. Lower it for a model that writes on,
+    and for an endpoint that costs money"""
     base_url: BaseUrl = Field("", examples=["https://api.example.org/v1"])
     """Address of an `endpoint`, such as `https://api.openai.com/v1`. Others: `https://api.anthropic.com/v1`,
-    `https://generativelanguage.googleapis.com/v1beta/openai`, `https://router.huggingface.co/v1`, or a vLLM server's,
-    such as `http://127.0.0.1:8000/v1`; plain http only to this machine. Set it for an `endpoint`"""
+    `https://generativelanguage.googleapis.com/v1beta/openai`, `https://router.huggingface.co/v1`, or a vLLM
+    server's, such as `http://127.0.0.1:8000/v1`; plain http only to this machine. Set it for an `endpoint`"""
     credential: Name = Field("everlean-model-key", examples=["everlean-model-key"])
-    """Name of an `endpoint`'s key, as in [`[prove.external]`](#proveexternal). Change it where the endpoint has a key
-    of its own"""
+    """Name of an `endpoint`'s key, as in [`[prove.external]`](#proveexternal). Change it if the endpoint has
+    a key of its own"""
     usd_per_day: Dollars = Field(None, gt=0, allow_inf_nan=False)
-    """Spending limit of a day (UTC), shared with rung 4 and all other endpoints. A call that could exceed it is not
-    sent. Requires the two prices. Set it to what a day may cost"""
+    """Spending limit of a day (UTC), shared with rung 4 and all other endpoints. A call that could exceed it
+    is not sent. Requires the two prices. Set it to your budget for a day"""
     usd_per_million_prompt: Dollars = Field(None, ge=0, allow_inf_nan=False)
-    """US dollars for a million prompt tokens. Set it to what the provider charges"""
+    """US dollars for a million prompt tokens. Set it to the provider's price"""
     usd_per_million_completion: Dollars = Field(None, ge=0, allow_inf_nan=False)
-    """US dollars for a million completion tokens. Set it to what the provider charges"""
+    """US dollars for a million completion tokens. Set it to the provider's price"""
 
     @property
     def key(self) -> KeyPlace:
@@ -697,36 +703,36 @@ class ServeModel(Section):
 
 
 class ServeProgress(Section):
-    """[serve.progress]: the model that says how many steps remain, for requests with `use_reward`."""
+    """[serve.progress]: the model of the remaining steps, for requests with `use_reward`."""
 
     model: ModelName = Field("", examples=["./my-progress-model"])
-    """Hub name, or folder relative to this file. `""`: the progress model in use, if there is one. Set it to rate by
-    another model"""
+    """Hub name, or folder relative to this file. `""`: the progress model in use, if there is one. Set it to
+    rate by another model"""
 
 
 class Serve(Section):
-    """[serve]: where the server listens, with which models."""
+    """[serve]: the address and the models of the server."""
 
     host: Annotated[Text, AfterValidator(checked_host)] = "127.0.0.1"
-    """Address to listen on. One that other machines reach requires a token: without it the server reports this and
-    does not start. Change it where editors on other machines ask"""
+    """Address to listen on. An address within other machines' reach requires a token: without it the server
+    reports this and does not start. Change it for editors on other machines"""
     port: Integer = Field(23337, ge=1, le=65535)
-    """Port to listen on. 23337 is LeanCopilot's default. Change it where it is taken"""
+    """Port to listen on. 23337 is LeanCopilot's default. Change it if it is taken"""
     token_file: Annotated[Text, AfterValidator(key_file)] = Field("", examples=["/etc/everlean/serve-token"])
-    """File with the token in one line, of mode 600. A changed token takes effect at the server's next reload. Set it
-    where others than you reach the port"""
+    """File with the token in one line, of mode 600. A changed token takes effect at the server's next reload.
+    Set it if others than you reach the port"""
     device: Literal["cpu", "cuda", "auto"] = "cpu"
-    """Device of the models: `cpu`, `cuda` or `auto`. With `cuda` the server holds one GPU for as long as it runs, by
-    the same lock as jobs; if none is free, it reports this and does not start. `auto`: a GPU if one works, else the
-    CPU, until the server restarts. `cuda` where a GPU is left for editors"""
+    """Device of the models: `cpu`, `cuda` or `auto`. With `cuda` the server holds one GPU while it runs, by
+    the same lock as jobs; if none is free, it reports this and does not start. `auto`: a GPU if one works,
+    else the CPU, until the server restarts. `cuda` if a GPU is left for editors"""
     models: Annotated[tuple[ServeModel, ...], BeforeValidator(table_list), AfterValidator(_one_of_each)] = (
         Field(())
     )
-    """The tables `[[serve.models]]`. `[]`: `tactics` and `retriever`, the checkpoints in use. Add one to serve more
-    than the models in use"""
+    """The tables `[[serve.models]]`. `[]`: `tactics` and `retriever`, the checkpoints in use. Add one to
+    serve more than the models in use"""
     progress: ServeProgress = Field(default_factory=ServeProgress)
 
     @property
     def token(self) -> KeyPlace:
-        """The place of the token that clients have to send."""
+        """The place of the token for clients to send."""
         return KeyPlace(TOKEN_CREDENTIAL, TOKEN_VARIABLE, self.token_file)

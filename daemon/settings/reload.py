@@ -1,8 +1,7 @@
 """config.toml changed -> validate -> swap, all or nothing.
 
-`reload` decides whether the changed file may take effect; `ConfigWatcher` notices that it changed. What the new
-settings mean for the running parts is `service.py`'s business, and so is recording `config_loaded` or
-`config_rejected`.
+`reload` decides whether the changed file may take effect; `ConfigWatcher` notices its changes. `service.py`
+applies the new settings to the running parts, and records `config_loaded` or `config_rejected`.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ _CHANGES = ("created", "modified", "closed", "moved", "deleted")
 
 
 def reload(current: Settings, path: Path) -> Settings | ConfigError:
-    """Return the settings that are to replace `current`, or the reason why `current` stays in force.
+    """Return the settings to replace `current`, or the reason why `current` stays in force.
 
-    A valid file that moves the folders of the running daemon is refused as well, for its databases are open there; so
-    is another engine, which has running jobs.
+    Also refused are other folders, since the running daemon's databases are open, and another engine, since
+    it has running jobs.
     """
     try:
         new = load(path)
@@ -56,8 +55,8 @@ def reload(current: Settings, path: Path) -> Settings | ConfigError:
 class ConfigWatcher:
     """Calls `changed` in the event loop, once for each burst of changes to one file.
 
-    Watches the folder and not the file: editors replace files by renaming. `look_again` backs it up, because the
-    folder itself may be deleted and made again (watchdog then falls silent) and because a file behind a
+    Watches the folder and not the file: editors replace files by renaming. `look_again` backs it up, because
+    the folder itself may be deleted and made again (watchdog then falls silent) and because a file behind a
     symlink changes without an event in this folder.
     """
 
@@ -77,7 +76,7 @@ class ConfigWatcher:
         self._seen: _Fingerprint = None
 
     def start(self) -> None:
-        """Begin; must be called in a running event loop."""
+        """Begin; call it in a running event loop."""
         self._loop = asyncio.get_running_loop()
         self._seen = self._fingerprint()
         self._observe()
@@ -125,7 +124,7 @@ class ConfigWatcher:
             self._changed()
 
     async def look_again(self) -> None:
-        """Find what no event told of; belongs into each RESCAN_S."""
+        """Find changes without an event; call it every RESCAN_S."""
         if self._observer is None or not all(emitter.is_alive() for emitter in self._observer.emitters):
             self._unobserve()
             self._observe()

@@ -1,7 +1,7 @@
-"""The types inside config.toml: durations, sizes, globs, branch names, repository URLs, and pydantic's fields of them.
+"""Read durations, sizes, globs, branch names and URLs of config.toml, with their pydantic fields.
 
-The readers are pure functions that return a value or raise ValueError with the reason and the remedy. No message ever
-contains a URL's user-info part: people paste tokens there.
+The readers are pure functions: each returns a value or raises ValueError with the reason and the remedy. No
+message ever contains a URL's user-info part: people paste tokens there.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def parse_duration(text: str) -> float:
 
 
 def format_duration(seconds: float) -> str:
-    """Return the shortest text that `parse_duration` reads back: 90.0 -> "1m30s"."""
+    """Return the shortest text for `parse_duration`: 90.0 -> "1m30s"."""
     if seconds <= 0:
         return "0s"
     rest = round(seconds * 1000)
@@ -70,7 +70,7 @@ def parse_size(text: str) -> int:
 
 
 def format_size(size_bytes: int) -> str:
-    """Return the largest unit that gives a whole number: 4294967296 -> "4G"."""
+    """Return a size in the largest unit with a whole number: 4294967296 -> "4G"."""
     for unit in ("T", "G", "M", "K"):
         if size_bytes >= _SIZE_UNITS[unit] and size_bytes % _SIZE_UNITS[unit] == 0:
             return f"{size_bytes // _SIZE_UNITS[unit]}{unit}"
@@ -110,7 +110,7 @@ def check_host(pattern: str) -> str:
 
 
 def check_folder(name: str) -> str:
-    """Return the folder of a Lake project as it is called everywhere, "" for the root."""
+    """Return the folder of a Lake project in its form everywhere, "" for the root."""
     folder = name.removeprefix("./").rstrip("/")
     if folder == ".":
         return ""
@@ -193,7 +193,7 @@ def _check_remote(url: str, *, remedy: str) -> None:
         parts = urlsplit(url)
         host, password, _ = parts.hostname, parts.password, parts.port
     except ValueError:
-        # `from None`: urllib's own message quotes the part it could not read, which may be a token.
+        # `from None`: urllib's own message quotes the unreadable part, perhaps a token.
         raise ValueError(f"is no valid URL; {remedy}") from None
     if password is not None or (parts.scheme.lower() == "https" and "@" in parts.netloc):
         raise ValueError(
@@ -212,7 +212,7 @@ def _check_remote(url: str, *, remedy: str) -> None:
 
 
 def _brackets_close(pattern: str) -> bool:
-    """Return whether every "[" has its "]"; the first character inside may be "]" itself, as fnmatch reads it."""
+    """Return whether every "[" has its "]"; the first character inside may be "]" itself, as in fnmatch."""
     position = 0
     while (start := pattern.find("[", position)) >= 0:
         inside = start + 2 if pattern[start + 1 : start + 2] == "!" else start + 1
@@ -227,7 +227,7 @@ _UNITS = ("_s", "_bytes", "_points")
 
 
 def key_of(attribute: str) -> str:
-    """Return what the file calls an attribute: its name without the unit."""
+    """Return an attribute's name in the file, without the unit."""
     return next((attribute.removesuffix(unit) for unit in _UNITS if attribute.endswith(unit)), attribute)
 
 
@@ -239,7 +239,7 @@ class Section(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Duration:
-    """The marker of a setting in seconds, which the file writes with units; "" is None where None is allowed."""
+    """The marker of a setting in seconds, with units in the file; "" is None if None is allowed."""
 
     least: str
     most: str
@@ -263,7 +263,7 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The marker of a setting in bytes, which the file writes with units; "" is None where None is allowed."""
+    """The marker of a setting in bytes, with units in the file; "" is None if None is allowed."""
 
     least: str
 
@@ -297,7 +297,7 @@ def _read(source: Any, handler: GetCoreSchemaHandler, parse: Callable[[str], flo
 
 
 def toml_of(setting: FieldInfo, value: Any) -> str:
-    """Return a value of a setting as config.toml writes it."""
+    """Return a value of a setting in TOML."""
     if value is None:
         return '""'
     for marker in setting.metadata:
@@ -311,26 +311,26 @@ def toml_of(setting: FieldInfo, value: Any) -> str:
 
 
 def left_out(value: Any) -> Any:
-    """Read "" as a setting that is left out."""
+    """Read "" as a missing setting."""
     return None if value == "" else value
 
 
 def base_of(info: ValidationInfo) -> Path:
-    """Return the folder of the configuration file, which relative paths are relative to."""
+    """Return the folder of the configuration file, the base of relative paths."""
     context = info.context or {}
     base = context.get("base", Path())
     return base if isinstance(base, Path) else Path()
 
 
 def model_name(value: str, info: ValidationInfo) -> str:
-    """Return the name of a model: of the hub as it is, of a folder as a whole path."""
+    """Return the name of a model: the hub's as it is, a folder's as a whole path."""
     if not value.startswith((".", "~", "/")):
         return value
     return os.path.normpath(base_of(info) / Path(value).expanduser())
 
 
 def key_file(value: str, info: ValidationInfo) -> str:
-    """Return the whole path of a file with a key, which can be read and holds one."""
+    """Return the whole path of a readable file with a key."""
     if not value:
         return value
     path = os.path.normpath(base_of(info) / Path(value).expanduser())
@@ -342,7 +342,7 @@ def key_file(value: str, info: ValidationInfo) -> str:
 
 
 def command_line(value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-    """Return a program and its arguments: its name is looked up on PATH when it is run; a path becomes whole."""
+    """Return a program and its arguments: a name is looked up on PATH at its run; a path becomes whole."""
     if not value:
         return value
     first, *rest = value
@@ -354,7 +354,7 @@ def command_line(value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...
 
 
 def table_list(value: Any) -> Any:
-    """Read TOML's lists as tuples; anything else is pydantic's to refuse."""
+    """Read TOML's lists as tuples; pydantic refuses anything else."""
     return tuple(value) if isinstance(value, list) else value
 
 

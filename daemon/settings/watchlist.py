@@ -1,7 +1,7 @@
-"""Entries of the watchlist added to config.toml and taken out of it, with every other byte of the file left as it is.
+"""Add and remove entries of config.toml's watchlist, and leave every other byte of the file as it is.
 
-The text is changed by its lines and not by a parser's tree: a parser gives the comment above an entry to the entry
-before it, and would remove the one with the other. Every change is parsed again before it counts.
+The text is changed by its lines and not by a parser's tree: a parser gives the comment above an entry to the
+entry before it, and would remove the one with the other. Every change is parsed again before it counts.
 """
 
 from __future__ import annotations
@@ -31,19 +31,20 @@ BEGINNING = """\
 
 
 class EditError(Exception):
-    """The file cannot be changed line by line; the message says why and what to do."""
+    """The file cannot be changed line by line; the message has the reason and the remedy."""
 
 
 class RefusedTextError(EditError):
-    """The file cannot be read, or what would be written has mistakes; nothing is changed."""
+    """The file cannot be read, or the new text has mistakes; nothing is changed."""
 
 
 def spelled(url: str) -> str:
-    """Return a URL as the file has it: a folder that is there by its whole path, `github.com/owner/name` with https,
-    `owner/name` as GitHub's.
+    """Return a URL in the file's form.
+
+    An existing folder by its whole path, `github.com/owner/name` with https, `owner/name` as GitHub's.
 
     Raises:
-        EditError: it is a path, and no folder is there.
+        EditError: it is the path of a missing folder.
     """
     if "://" not in url and Path(url).expanduser().is_dir():
         return str(Path(url).expanduser().resolve())
@@ -58,10 +59,10 @@ def spelled(url: str) -> str:
 def added(
     path: Path, urls: Iterable[str], *, branches: Sequence[str] = (), every: str | None = None
 ) -> list[str]:
-    """Add repositories to the watchlist of a file, which is made where it is missing; return the keys of all.
+    """Add repositories to the watchlist of a file, made if missing; return the keys of all.
 
     Raises:
-        EditError: a URL is a path, and no folder is there.
+        EditError: a URL is the path of a missing folder.
         RefusedTextError: the file cannot be read, or has mistakes then.
         OSError: it cannot be written.
     """
@@ -72,10 +73,11 @@ def added(
 
 
 def with_more_branches(path: Path, url: str, branches: Sequence[str]) -> tuple[str, list[str]] | None:
-    """Add branches to those that a repository names; return its key and the keys of all, None if it is not watched.
+    """Add branches to a repository's; return its key and the keys of all, None if it is not watched.
 
     Raises:
-        EditError: it names none, so the default branch would be lost; or it is not written as a table of its own.
+        EditError: it names none, so the default branch would be lost; or it is not written as a table of its
+            own.
         RefusedTextError, OSError: see `added`.
     """
     text = _text_of(path)
@@ -113,7 +115,7 @@ def with_more_branches(path: Path, url: str, branches: Sequence[str]) -> tuple[s
 def listed_added(
     path: Path, listed: Mapping[str, Sequence[str]], *, branches: bool
 ) -> tuple[Extended, list[str]]:
-    """Add the repositories of a list that somebody else made; return what was, and the keys of all.
+    """Add the repositories of somebody else's list; return the extended text, and the keys of all.
 
     Raises:
         RefusedTextError, OSError: see `added`.
@@ -130,10 +132,10 @@ def listed_added(
 
 
 def removed(path: Path, name: str) -> tuple[str, list[str]]:
-    """Take the repository that a name means off the watchlist; return its key, and those that are left.
+    """Take the repository with this name off the watchlist; return its key, and the keys of the others.
 
     Raises:
-        UnresolvedError: none, or several, are called so.
+        UnresolvedError: the name fits none, or several.
         EditError: its entry is not written as a table of its own.
         RefusedTextError, OSError: see `added`.
     """
@@ -221,7 +223,7 @@ class LeftOut:
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """A text with more entries: the keys of these, and what was left out."""
+    """A text with more entries: the keys of these, and the entries left out."""
 
     text: str
     added: list[str]
@@ -231,11 +233,11 @@ class Extended:
 def with_listed(
     settings: Settings, text: str, listed: Mapping[str, Sequence[str]], *, branches: bool
 ) -> Extended:
-    """Return a text with an entry for each repository of a list that somebody else made.
+    """Return a text with an entry for each repository of somebody else's list.
 
     Args:
         settings: those of the text.
-        listed: the branches that are named of each repository, by its URL.
+        listed: the branches named for each repository, by its URL.
         branches: watch these, not the default branch.
     """
     known = {repo.key for repo in settings.repos}
@@ -243,7 +245,7 @@ def with_listed(
     for url, its in listed.items():
         entry = with_entry("", url, branches=its if branches else ())
         try:
-            # A list is another's: no path and no ssh address of it becomes one that this machine opens.
+            # A list is another's: this machine opens no path and no ssh address of it.
             if not url.startswith("https://"):
                 raise ValueError("only https addresses are taken from a list")
             if branches and any(set(name) & set("*?[") for name in its):
@@ -263,7 +265,7 @@ def with_listed(
 
 
 def write(path: Path, text: str) -> Settings:
-    """Replace the file as a whole by a text that is valid, and return its settings.
+    """Replace the whole file by a valid text, and return its settings.
 
     Raises:
         ConfigError: the text has mistakes; nothing is written.
@@ -284,5 +286,5 @@ def write(path: Path, text: str) -> Settings:
 
 
 def _quoted(text: str) -> str:
-    """Return a TOML string; what JSON writes is one."""
+    """Return a TOML string; JSON's form is one."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
