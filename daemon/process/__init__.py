@@ -1,1 +1,1 @@
-"""The long-lived process: how it starts, runs and ends."""
+"""The long-lived process: its start, work and end."""

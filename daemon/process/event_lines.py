@@ -1,8 +1,8 @@
-"""Recorded events as lines of the daemon's log: one for each thing that a person waits for or has to know of.
+"""Write recorded events to the daemon's log: a line for each event of interest to people.
 
-A line has the event's type as its word, `sentence`, which says it for people, and those of the event's fields that name
-things. What is recorded in masses (the first scan of a library opens thousands of sorries) becomes one line with the
-number. Names that an event lacks are read from the view, where it is already when its line is written.
+A line has the event's type as its word, a `sentence` for people, and the event's fields with names. Masses of
+events (the first scan of a library opens thousands of sorries) become one line with their number. Names
+missing in an event are read from the view, which has it before its line is written.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ FIELDS = (
     "repository", "sorry", "proof", "path", "line", "rung", "grade", "step", "not_checked", "advisories", "by", "url",
     "bump", "model", "checkpoint", "steps", "job", "attempt", "lean", "lean_detail", "reason", "message", "remedy",
 )  # fmt: skip
-"""The fields of an event that its line has, where it has them."""
+"""The fields of an event to copy into its line."""
 
 log = structlog.get_logger("daemon.process.event_lines")
 
@@ -65,14 +65,14 @@ class Line:
 
 
 class EventLines:
-    """Writes the lines of what is appended, in its order and away from the one who appended."""
+    """Writes the lines of appended events, in their order and apart from the appending task."""
 
     def __init__(self, store: StoreService, context: Context) -> None:
         self._store = store
         self._context = context
         self._waiting: list[Sequence[EventBody]] = []
         self._unclosed: dict[tuple[str, str], tuple[str | None, list[EventBody]]] = {}
-        """By repository and branch: the attempt whose scan is recorded in parts, and what it recorded so far."""
+        """By repository and branch: the attempt whose scan is recorded in parts, and its events so far."""
         self._writes = False
         store.subscribe(self._on_append)
 
@@ -86,7 +86,7 @@ class EventLines:
             self._context.spawn(self._write(), name="event-lines")
 
     def _that_count(self, events: Sequence[NewEvent]) -> Iterator[EventBody]:
-        """Yield what was appended; the parts of a scan only when the scan is closed."""
+        """Yield the appended events; the parts of a scan only when the scan is closed."""
         for event in events:
             body = event.body
             if isinstance(body, ScanBegun):
@@ -117,7 +117,7 @@ class EventLines:
 
 
 def lines_of(view: sqlite3.Connection, *, bodies: Sequence[EventBody]) -> list[tuple[str, Line]]:
-    """Return the lines of what was appended at once, each with its word."""
+    """Return the lines of one append, each with its word."""
     together: dict[tuple[str, str], list[EventBody]] = {}
     for body in filter(_has_line, bodies):
         together.setdefault((body.type, str(getattr(body, "repository", ""))), []).append(body)
@@ -141,7 +141,7 @@ def _line(body: EventBody, sentence: str, **fields: Field) -> Line:
 
 
 def _fields(body: EventBody) -> dict[str, Field]:
-    """Return the fields of an event that name things and say what became of them."""
+    """Return an event's fields with names and outcomes."""
     spot = getattr(body, "place", None)
     result = {name: getattr(body, name, getattr(spot, name, None)) for name in FIELDS}
     return {
@@ -228,7 +228,7 @@ def _lean(_view: sqlite3.Connection, body: LeanChosen) -> str:
 
 
 def lean_text(kind: str, detail: str) -> str:
-    """Say for people what runs Lean."""
+    """Describe the Lean in use for people."""
     return "none" + (f": {detail}" if detail else "") if kind == "none" else detail or kind
 
 

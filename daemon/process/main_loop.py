@@ -1,6 +1,7 @@
-"""The main loop: what is done in each turn, in which order, and what is wanted of the next one.
+"""The main loop: the work of each turn, its order, and the requests for the next one.
 
-Signal handlers, watchers and events only say what is wanted; here it is done. `daemon.process.service` makes the parts.
+Signal handlers, watchers and events only make requests; the loop does the work. `daemon.process.service`
+makes the parts.
 """
 
 from __future__ import annotations
@@ -24,9 +25,8 @@ from daemon.state.context import Context
 from daemon.state.store_service import StoreFailedError, StoreService
 
 # ---- The watchdog: only the main loop reports the daemon's health to the service manager
-# A ping says: the loop turns, the store's writer answers, the control socket is served. Where one of these does not
-# hold no ping is sent, and the service manager ends the daemon and starts it again when its patience is over
-# (WatchdogSec).
+# A ping means: the loop turns, the store's writer answers, the control socket is served. Otherwise no ping is
+# sent, and the service manager restarts the daemon when its patience is over (WatchdogSec).
 
 
 Answer = TypeVar("Answer")
@@ -47,7 +47,7 @@ class Heartbeat:
         self._said = ""
 
     async def beat(self) -> None:
-        """Ping, if everything that the daemon rests on is well.
+        """Ping, if the store and the control socket are well.
 
         Raises:
             StoreFailedError: the store has failed; the daemon stops.
@@ -60,15 +60,15 @@ class Heartbeat:
         self._notifier.watchdog()
 
     async def during(self, step: Coroutine[Any, Any, Answer]) -> Answer:
-        """Wait for a step of the loop; while the store's writer computes, the service manager hears so.
+        """Wait for a step of the loop; while the store's writer computes, keep the service manager informed.
 
-        A large commit may keep the writer longer than the watchdog has patience, and a daemon that is killed for it
-        would begin it again for ever. A writer that hangs computes nothing.
+        A large commit may keep the writer longer than the watchdog has patience, and a daemon killed for it
+        would begin it again for ever. A hung writer computes nothing.
         """
         interval_s = self._notifier.watchdog_interval_s
         if interval_s is None:
             return await step
-        # The last ping may have been an interval ago, and two are all the patience that there is.
+        # The last ping may have been an interval ago, and the whole patience is two.
         look_s = interval_s / 4
         task = asyncio.ensure_future(step)
         began, spent_s = time.monotonic(), self._store.writer_cpu_s()
@@ -102,7 +102,7 @@ _SHORTEST_S = 0.1
 
 @dataclass(frozen=True, slots=True)
 class MainLoop:
-    """The loop and the parts that it runs. `reload` takes up the configuration."""
+    """The loop and its parts. `reload` takes up the configuration."""
 
     context: Context
     notifier: Notifier
@@ -116,11 +116,11 @@ class MainLoop:
     reload: Callable[[], Awaitable[None]]
 
     async def run(self) -> None:
-        """Turn until the end is wanted."""
+        """Turn until the end is requested."""
         while not self._ending():
             pause = min(self.notifier.watchdog_interval_s or _LOOP_S, _LOOP_S, self.work.until_due_s())
             with contextlib.suppress(TimeoutError):
-                # What is due and cannot be begun, for want of room, stays due: no reason to turn without a pause.
+                # Due jobs that cannot begin for want of room stay due: no reason to turn without a pause.
                 async with asyncio.timeout(max(pause, _SHORTEST_S)):
                     await self.context.requests.wake.wait()
             self.context.requests.wake.clear()
@@ -130,7 +130,7 @@ class MainLoop:
                 await self.heart.beat()
                 await self.heart.during(self._turn())
             except StoreFailedError:
-                # The turn that follows says so and ends; where only room is missing, it says so and waits.
+                # The next turn reports it and ends; if only room is missing, it reports it and waits.
                 self.context.requests.plan = self.context.requests.models = True
 
     def _ending(self) -> bool:
@@ -165,7 +165,7 @@ class MainLoop:
         if requests.plan or self.work.until_due_s() <= 0:
             requests.plan = False
             if requests.models:
-                # First, as what is to be learned next starts from the checkpoint in use.
+                # First, since the next training starts from the checkpoint in use.
                 requests.models = False
                 await self.upkeep.settle_models()
             await self.work.start_due()

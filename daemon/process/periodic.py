@@ -1,7 +1,7 @@
-"""Periodic work: one table of what the daemon does again and again, and the scheduler that runs it.
+"""Periodic work: one table of the daemon's repeated work, and its scheduler.
 
-A loop that waits for an event or a queue, or tries one call until it succeeds, is not periodic work and stays where it
-is; so does what the main loop does in each turn (`daemon.process.main_loop`).
+A loop that waits for an event or a queue, or tries one call until it succeeds, is not periodic work and stays
+in its place; so does the main loop's work in each turn (`daemon.process.main_loop`).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Row:
     """A row of the table.
 
     Attributes:
-        name: for people; a run that fails is a problem `periodic:<name>` until one ends well.
-        run: what is done.
-        every_s: the pause between the end of a run and the next one, asked when a run has ended.
+        name: for people; a failed run is a problem `periodic:<name>` until one succeeds.
+        run: the work.
+        every_s: the pause between the end of a run and the next one, computed at the end of a run.
         first_s: the pause before the first run.
     """
 
@@ -74,7 +74,7 @@ def table(
 
 
 def notification_rows(notifications: Notifications) -> list[Row]:
-    """Return the rows of the channels, and that of the repositories of which they tell."""
+    """Return the rows of the channels, and that of their failing repositories."""
     return [
         *(
             Row(channel_row(name), partial(notifications.look, name), partial(notifications.pause_s, name))
@@ -90,10 +90,11 @@ def channel_row(channel: NotifyChannel) -> str:
 
 
 class _AwakeTime(tzinfo):
-    """The scheduler's time zone, in which the present is what the monotonic clock says.
+    """The scheduler's time zone, whose present is the monotonic clock.
 
-    APScheduler takes `datetime.now` of its zone for the present. On the wall clock, a step back of an hour would
-    silence each row for an hour. Nobody sets this one; like the event loop's timers, it leaves out the time asleep.
+    APScheduler takes `datetime.now` of its zone for the present. On the wall clock, a step back of an hour
+    would silence each row for an hour. Nobody sets this one; like the event loop's timers, it leaves out the
+    time asleep.
     """
 
     def fromutc(self, _utc: datetime, /) -> datetime:
@@ -114,10 +115,11 @@ _BOOT = datetime(1970, 1, 1, tzinfo=_AWAKE)
 
 
 class Periodic:
-    """Runs a table. A run is dated when the one before has ended, so that none overlap and none have to be caught up.
+    """Runs a table. Each run is dated from the end of the last, so none overlap or are caught up.
 
-    A run that fails is a problem that `status` shows until one ends well, and ends neither its row nor another. Where
-    the store has failed, the main loop ends the daemon with the reason. Runs are tasks of the context, which ends them.
+    A failed run is a problem in `status` until one succeeds, and ends neither its row nor another. If the
+    store has failed, the main loop ends the daemon with the reason. Runs are tasks of the context, which ends
+    them.
     """
 
     def __init__(self, context: Context, rows: Iterable[Row]) -> None:
@@ -125,7 +127,7 @@ class Periodic:
         self._rows = {row.name: row for row in rows}
         self._running: set[str] = set()
         self._again: set[str] = set()
-        """Those of the running that are to run once more at once."""
+        """The running rows to run once more at once."""
         self._ended = False
         self._scheduler = AsyncIOScheduler(timezone=_AWAKE, job_defaults={"misfire_grace_time": None})
 
@@ -136,7 +138,7 @@ class Periodic:
         self._scheduler.start()
 
     def run_soon(self, *names: str) -> None:
-        """Run these rows now, or all; what is running runs once more."""
+        """Run these rows now, or all; a running row runs once more."""
         for name in names or self._rows:
             if name in self._running:
                 self._again.add(name)
@@ -157,7 +159,7 @@ class Periodic:
     async def _begin(self, row: Row) -> None:
         if self._ended:
             return
-        if row.name in self._running:  # asked for again after the scheduler had taken it up
+        if row.name in self._running:  # requested again after the scheduler had taken it up
             self._again.add(row.name)
             return
         self._running.add(row.name)

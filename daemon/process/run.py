@@ -1,4 +1,5 @@
-"""Be the daemon: lock, signals, start, main loop, stop, exit status. What it does is `daemon.process.service`'s."""
+"""Be the daemon: lock, signals, start, main loop, stop, exit status. `daemon.process.service` does the
+work."""
 
 from __future__ import annotations
 
@@ -40,13 +41,13 @@ _FILTER = Path("/proc/self/coredump_filter")
 
 
 def forbid_core_dumps() -> None:
-    """Disable core files of this process and its children, and empty what a crash handler would get.
+    """Disable core files of this process and its children, and empty a crash handler's copy.
 
-    The limit alone would not do: the kernel does not apply it where core_pattern names a program (core(5)), and so are
-    systemd-coredump and apport called. The filter says which memory such a dump has: none. Both are inherited.
+    The limit alone is not enough: the kernel ignores it if core_pattern names a program (core(5)), as for
+    systemd-coredump and apport. The filter leaves such a dump without memory. Both are inherited.
 
     Raises:
-        OSError: the filter of a kernel that has one cannot be set.
+        OSError: the kernel's filter cannot be set.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if _FILTER.exists():  # a kernel built without core dumps has none
@@ -56,14 +57,15 @@ def forbid_core_dumps() -> None:
 _THREADS_S = 5.0
 _ASKED_S = 20.0
 FENCED = 75
-"""The exit status of a daemon that another one replaced: that of one that finds another at work, not started again."""
+"""The exit status of a replaced daemon, the same as for a second one: it is not started again."""
 
 log = structlog.get_logger("daemon.process.run")
 
 
 def run(config_path: Path) -> int:
-    """Be the daemon until a signal ends it; return the exit status: 0; 1 where the store failed or git is missing;
-    75 where another machine took the log over.
+    """Be the daemon until a signal ends it; return the exit status.
+
+    0; 1 if the store failed or git is missing; 75 if another machine took the log over.
 
     Raises:
         ConfigError: config.toml is not valid (exit status 78 for the caller).
@@ -78,8 +80,8 @@ def run(config_path: Path) -> int:
 class Loop(asyncio.SelectorEventLoop):
     """An event loop that looks up host names in threads of their own.
 
-    A silent name server blocks a thread for half a minute, whatever the deadline of the caller. In the shared pool a
-    few lookups would block every thread, and with them all reads, writes and answers.
+    A silent name server blocks a thread for half a minute, whatever the deadline of the caller. In the shared
+    pool a few lookups would block every thread, and with them all reads, writes and answers.
     """
 
     def __init__(self, work: ThreadPoolExecutor, names: ThreadPoolExecutor) -> None:
@@ -129,7 +131,7 @@ async def serve(config_path: Path, *pools: ThreadPoolExecutor) -> int:
                 await service.start()
             except (LogError, StoreFailedError, SocketInUseError, OSError) as error:
                 log.error("daemon_not_started", reason=str(error))
-                # To be asked to end while it waits for room is no failure.
+                # The end of a wait for room on request is no failure.
                 return 0 if service.stop_reason else 1
             try:
                 await service.main_loop()
@@ -143,7 +145,7 @@ async def serve(config_path: Path, *pools: ThreadPoolExecutor) -> int:
 
 
 async def _lock(service: Service) -> DaemonLock | None:
-    """Make the folders and take the lock; where there is no room for them, wait. None: a signal ended the wait."""
+    """Make the folders and take the lock; wait if they find no room. None: a signal ended the wait."""
     paths = service.settings.paths
     while True:
         try:
@@ -177,10 +179,10 @@ async def _fenced(settings: Settings) -> FencedError | None:
 
 
 def _leave_no_threads(status: int) -> None:
-    """Wait a moment for threads that still do something; then end without them.
+    """Wait a moment for busy threads; then end without them.
 
-    Python waits for them without a limit, and what hangs in a resolver or a driver would keep a daemon that has
-    recorded its end from ending.
+    Python waits for them without a limit, and a hung resolver or driver would keep a daemon with a recorded
+    end from ending.
     """
     deadline = time.monotonic() + _THREADS_S
     mine = threading.current_thread()
@@ -195,12 +197,14 @@ def _leave_no_threads(status: int) -> None:
 
 @contextlib.contextmanager
 def _signals(service: Service) -> Iterator[None]:
-    """SIGTERM and SIGINT end (the second one at once), SIGHUP reloads, SIGUSR1 prints every thread's stack."""
+    """SIGTERM and SIGINT end (the second one at once), SIGHUP reloads, SIGUSR1 prints every thread's
+    stack."""
     loop = asyncio.get_running_loop()
 
     def end(number: signal.Signals) -> None:
         if service.stop_reason:
-            # Impatience: children die with us (pipeline.jobs.protocol), and the next start records what they were.
+            # Impatience: children die with us (pipeline.jobs.protocol), and the next start records their
+            # ends.
             os._exit(128 + number)
         service.stop_soon(number.name)
 
@@ -217,8 +221,8 @@ def _signals(service: Service) -> Iterator[None]:
 
 
 def _print_stacks(_number: int, _frame: FrameType | None) -> None:
-    # Not faulthandler.register: it walks the other threads' frames while they run, and can crash the process that
-    # it was to explain. This runs between two instructions of the main thread, so a loop stuck in Python is shown.
+    # Not faulthandler.register: it walks the other threads' frames while they run, and can crash the very
+    # process. This runs between two instructions of the main thread, so a loop stuck in Python is shown.
     for thread in threading.enumerate():
         if thread.ident is not None and (frame := sys._current_frames().get(thread.ident)) is not None:
             print(f"Thread {thread.name} (most recent call last):", file=sys.stderr)  # noqa: T201

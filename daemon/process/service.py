@@ -1,9 +1,9 @@
-"""Start, reload, stop: the one place where the parts are wired together. Decides nothing that a part could decide.
+"""Start, reload, stop: the one place where the parts are wired together, without their decisions.
 
-Signal handlers set flags and the main loop acts. READY=1 is sent when the log is open, the view has caught up, a dead
-daemon's remains are swept, the control socket listens and the first polls are on their way. Work that cannot be
-recorded is not begun: while the disk is full the daemon waits, and whatever else makes the store unwritable ends it,
-with the reason.
+Signal handlers set flags and the main loop acts. READY=1 is sent when the log is open, the view has caught
+up, a dead daemon's remains are swept, the control socket listens and the first polls are on their way. Work
+that cannot be recorded is not begun: while the disk is full the daemon waits, and any other fault of the
+store ends it, with the reason.
 """
 
 from __future__ import annotations
@@ -65,8 +65,7 @@ from store.log.upcast import read_body
 from store.view import queries
 from store.view.counts import count_all
 
-# ---- What the daemon records of itself
-# That it started and stopped, which configuration it took and which it refused.
+# ---- The daemon's records of itself: its starts and stops, its configurations, accepted and refused
 
 
 class ServiceRecorder:
@@ -78,7 +77,7 @@ class ServiceRecorder:
         self._context = context
 
     async def started(self, settings: Settings, leans: Leans) -> None:
-        """Record the start, the configuration with its watchlist, and Lean where it is another than before, in one."""
+        """Record in one the start, the configuration with its watchlist, and Lean if it changed."""
         lean = leans.summary
         body = DaemonStarted(
             version=version("everlean"),
@@ -100,7 +99,7 @@ class ServiceRecorder:
         await self._store.append([NewEvent("daemon", DaemonStopped(reason=reason, pid=os.getpid()))])
 
     async def took(self, new: Settings, *, before: Settings) -> bool:
-        """Record a configuration that takes effect; return whether it is another than the one before."""
+        """Record a configuration that takes effect; return whether it differs from the one before."""
         # A token file may have new content under an unchanged configuration.
         changed = new.digest != before.digest or bool(self._context.config_errors)
         if changed:
@@ -109,7 +108,7 @@ class ServiceRecorder:
         return changed
 
     async def refused(self, error: ConfigError) -> bool:
-        """Record a configuration that does not; return whether it is another than the one that was refused last."""
+        """Record a refused configuration; return whether it differs from the last refused one."""
         if error.digest == self._rejected_digest and error.errors == self._context.config_errors:
             return False
         body = ConfigRejected(path=str(error.path), digest=error.digest, errors=error.errors)
@@ -123,16 +122,16 @@ class ServiceRecorder:
         return [NewEvent("config", body), *watchlist_events(settings.repos, rows)]
 
 
-# ---- A daemon that finds no room on its disk when it starts waits for it, says so, and goes on when there is some
-# One that ended would be started again and again, until the service manager gives up. Room alone is waited for: a
-# disk that is read-only or fails is reported at once. Meanwhile nothing is ready or listens: `everlean status`
-# says of itself that the disk is full, and the daemon reports the wait to the service manager.
+# ---- A daemon without room on its disk at the start waits for it, reports the wait, and then goes on
+# If it ended, it would be started again and again, until the service manager gives up. It waits for room
+# alone: a read-only or failing disk is reported at once. Meanwhile nothing is ready or listens: `everlean
+# status` finds the full disk by itself, and the daemon reports the wait to the service manager.
 
 
 _SAID_EVERY_S = 5.0
 _TURN_S = 0.5
 _PATIENCE_S = 60.0
-"""The service manager ends a start of which it hears nothing for so long."""
+"""The service manager ends a start this long without news."""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 Made = TypeVar("Made")
@@ -164,11 +163,11 @@ class DiskSpaceWait:
     async def outlasted(
         self, step: Callable[[], Awaitable[Made]], folder: Path, *refused: type[Exception]
     ) -> Made:
-        """Run a step of the start, and repeat it once there is space if the disk was full; return its result.
+        """Run a step of the start, and repeat it once a full disk has space again; return its result.
 
         Args:
-            folder: where it makes something.
-            refused: how it fails where there is no room. What fails for another reason, fails as it does.
+            folder: the place of its files.
+            refused: its errors without room. Other errors pass through.
         """
         while True:
             try:
@@ -178,7 +177,7 @@ class DiskSpaceWait:
                     raise
 
     async def regained(self, folder: Path, error: Exception) -> bool:
-        """Wait until there is room where a step of the start failed; return whether it is worth another try.
+        """Wait until there is room for a failed step of the start; return whether it is worth another try.
 
         It is not if another thing than room was missing, or a signal ended the wait.
         """
@@ -194,7 +193,7 @@ class DiskSpaceWait:
                 continue
             look_at = time.monotonic() + pause_s
             if await asyncio.to_thread(self._look, folder) is None:
-                # Room that is not enough is not asked for each second.
+                # Room that was not enough is not looked for each second.
                 self._in_vain += 1
                 log.info("disk_has_room_again")
                 return True
@@ -231,10 +230,9 @@ def _is_for_room(error: BaseException | None) -> bool:
     return False
 
 
-# ---- Every secret that this process could give away, so that none gets into a log
-# What lies in systemd's folder of credentials, in the files that the settings name, and in the variables that are
-# meant for secrets.
-# Reads and remembers nothing; whether one of them can be used is the business of who uses it.
+# ---- Every secret within this process's reach, to keep them out of the logs
+# From systemd's folder of credentials, the files of the settings, and the variables for secrets. Reads and
+# remembers nothing; its user finds out whether one works.
 
 
 _VARIABLE = re.compile(
@@ -280,7 +278,7 @@ def _of_variables(settings: Settings) -> Iterator[str]:
 
 
 _OF_MODELS = ("model:", *(f"job:{name}-" for name, kind in KINDS.items() if kind.model))
-"""How the streams begin of whatever may decide on a checkpoint."""
+"""The beginnings of the streams with events that may decide on a checkpoint."""
 _WITH_PATCH = frozenset({"proof_checked", "proof_verified", "proof_doubted"})
 
 
@@ -288,7 +286,7 @@ def engine_of(settings: Settings, local: LocalEngine, git: Git) -> Engine:
     """Return the engine of `[engine]`."""
     if settings.engine.kind == "local" and not settings.engine.launch:
         return local
-    # Only a daemon with a cluster pays for loading what speaks to it.
+    # Only a daemon with a cluster pays for loading its client.
     from daemon.jobs.cluster import cluster_engine
 
     return cluster_engine(settings.engine, local, paths=settings.paths, git=git)
@@ -303,7 +301,7 @@ class Service:
         self._jumps = ClockWatch()
         self._forge = Forge(renewed=self._let_in_again)
         self.room_to_start = DiskSpaceWait(self.notifier, self.context)
-        """What the start waits for where the disk is full."""
+        """The wait of the start for room on a full disk."""
 
     @property
     def settings(self) -> Settings:
@@ -330,7 +328,7 @@ class Service:
         )
         self._own = ServiceRecorder(self._store, self.context)
         self._upkeep = Maintenance(self._store, self.context)
-        # Until the main loop turns, this task looks for the room that a first event may wait for.
+        # Until the main loop turns, this task looks for room for a waiting first event.
         watching = asyncio.create_task(self.room_to_start.watch(self._store), name="room-to-start")
         try:
             try:
@@ -355,7 +353,7 @@ class Service:
         )
 
     async def _make_parts(self, settings: Settings) -> Parts:
-        """Make every part after those that it uses. None works before `_begin`."""
+        """Make every part after those it uses. None works before `_begin`."""
         paths = settings.paths
         self._git = Git(
             timeout_s=settings.poll.timeout_s,
@@ -420,8 +418,8 @@ class Service:
         )
 
     async def _begin(self, parts: Parts, settings: Settings) -> None:
-        """Set the parts to work, in the one order that is right: what an earlier daemon left is settled before this one
-        is in the log, that before anyone is answered, and all before READY."""
+        """Set the parts to work, in the one right order: an earlier daemon's remains are settled before this
+        one is in the log, that before anyone gets an answer, and all before READY."""
         if self._store.rebuilt:
             log.warning("view_rebuilt", reason=self._store.rebuilt)
         interrupted = await recover(store=self._store, engine=self._engine, paths=settings.paths)
@@ -467,7 +465,7 @@ class Service:
             reload=self._reload,
         )
         self.context.spawn(self._await_failure(), name="store-watch")
-        self.context.requests.wake.set()  # work that was due while no daemon ran begins in the first turn
+        self.context.requests.wake.set()  # work due while no daemon ran begins in the first turn
         self.notifier.ready(self._living.sentence())
         log.info(
             "daemon_ready",
@@ -478,7 +476,7 @@ class Service:
         )
 
     async def _say_what_is_watched(self) -> None:
-        """Begin the log with what the daemon has before it."""
+        """Begin the log with the daemon's task."""
         lean = self._work.leans.summary
         repositories = len(self.settings.repos)
         sorries = (await self._store.ask(count_all)).sorries.get("open", 0)
@@ -565,7 +563,7 @@ class Service:
             log.warning("control_group_unusable", reason=str(error))
 
     def configure_logs(self) -> None:
-        """Log as the settings say, and no secret."""
+        """Log by the settings, and without secrets."""
         daemon, held = self.settings.daemon, held_secrets(self.settings)
         configure(
             level=daemon.log_level,
@@ -577,7 +575,7 @@ class Service:
 
     @property
     def failed(self) -> bool:
-        """Return whether the end has to be reported as a failure."""
+        """Return whether to report the end as a failure."""
         return self._store.failure is not None
 
     # --- stop ---------------------------------------------------------------------------------------------
@@ -588,7 +586,7 @@ class Service:
         self.context.requests.wake.set()
 
     async def stop(self) -> None:
-        """Stop the parts in the order in which nothing new can begin."""
+        """Stop the parts in an order that lets nothing new begin."""
         deadline = time.monotonic() + self.settings.daemon.shutdown_timeout_s
         self.notifier.stopping(f"stopping: {self.stop_reason}")
         self._periodic.stop()
@@ -614,7 +612,7 @@ class Service:
 
     def _on_append(self, events: Sequence[NewEvent]) -> None:
         bodies = [event.body for event in events if isinstance(event.body, ProjectBuilt)]
-        # A build that failed may have fetched packages, and one that was killed leaves its beginnings.
+        # A failed build may have fetched packages, and a killed one leaves its beginnings.
         if bodies or any(event.body.type == "job_failed" for event in events):
             self._work.sweep({(body.repository, body.sha) for body in bodies})
         if any(event.body.type == "proof_verified" for event in events):
@@ -636,8 +634,8 @@ class Service:
             await self._past.look()
 
     async def _plan_tick(self) -> None:
-        # A toolchain, or what training needs, may have been installed since; a token that was refused, renewed; a file
-        # of advisories, corrected.
+        # A toolchain, or a requirement of training, may have been installed since; a refused token, renewed;
+        # a file of advisories, corrected.
         self.context.requests.look = self.context.requests.doubts = self.context.requests.models = True
         if self._forge.problem and self._connect(self.settings):
             self._let_in_again()

@@ -1,1 +1,1 @@
-"""Starts the jobs that the plan holds, and does the small work between them."""
+"""Starts the plan's jobs, and does the small work between them."""

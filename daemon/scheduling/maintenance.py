@@ -1,7 +1,7 @@
-"""Maintain what follows from the log: patch files, doubts, the cache's size, the checkpoint in use, Lean where it may.
+"""Maintain patch files, doubts, cache size and checkpoint in use by the log, and Lean if allowed.
 
-Each is brought up to date as often as one likes, and a failure of one is a problem that `status` shows until it has
-gone well again; the rest of the daemon goes on.
+Each may be brought up to date at any time, and its failure is a problem in `status` until it succeeds; the
+rest of the daemon goes on.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from store.errors import LogError
 log = structlog.get_logger("daemon.scheduling.maintenance")
 
 _INSTALL_AGAIN = Backoff(600.0, 86_400.0)
-"""After an installation of Lean that failed: each try downloads some hundred megabytes."""
+"""After a failed installation of Lean: each try downloads some hundred megabytes."""
 
 
 class Maintenance:
@@ -37,9 +37,9 @@ class Maintenance:
 
     def __init__(self, store: StoreService, context: Context) -> None:
         self.cache_bytes = 0
-        """What the builds and their packages took on disk after the last sweep."""
+        """The disk space of builds and their packages after the last sweep."""
         self.advisories: tuple[Advisory, ...] = shipped()
-        """The known faults of kernels, as they were read last."""
+        """The known faults of kernels, as of the last read."""
         self._store = store
         self._context = context
         self._install_from = 0.0
@@ -52,8 +52,8 @@ class Maintenance:
         return Models(self._store, chain_root=settings.paths.models, tolerance=settings.train.tolerance)
 
     async def write_patches(self, proofs: frozenset[str] | None) -> None:
-        """Write the patches of these proofs, or of all, that are not there as they should be."""
-        # A patch that is not written is safe in the log; the next start writes the file again.
+        """Write the missing or wrong patches of these proofs, or of all."""
+        # A missing patch is safe in the log; the next start writes the file again.
         with self._kept_up("patches", "a patch file could not be written"):
             settings = self._context.settings
             folder, author = settings.paths.patches, settings.daemon.author
@@ -62,7 +62,7 @@ class Maintenance:
 
     @contextmanager
     def _kept_up(self, code: str, not_done: str) -> Iterator[None]:
-        """Report that the block failed as a problem `code`, in words `not_done`, until it goes well."""
+        """Report a failure of the block as a problem `code`, in words `not_done`, until it succeeds."""
         try:
             yield
         except (OSError, LogError, sqlite3.Error) as error:
@@ -72,32 +72,33 @@ class Maintenance:
             self._context.problems.clear(code)
 
     async def settle_doubts(self) -> None:
-        """Read the known faults of kernels, and put in doubt the verified proofs that rest on such kernels alone."""
+        """Read the known faults of kernels, and put in doubt the verified proofs that rest on such kernels
+        alone."""
         try:
             self.advisories = await asyncio.to_thread(known, self._context.settings.certificates.advisories)
             self._context.problems.clear("advisories")
         except FeedError as error:
-            # Those that were read before count, or that came with this version: without any, a proof in doubt would
-            # be checked again by the kernel that put it there.
+            # The faults read before count, or the shipped ones: without any, a proof in doubt would be
+            # checked again by the kernel behind the doubt.
             self._context.problems.set("advisories", f"{error}; correct [certificates] advisories")
             log.warning("advisories_not_read", reason=str(error))
         with self._kept_up("doubts", "which proofs are in doubt could not be decided"):
             await settle_doubts(self._store, self.advisories)
 
     async def settle_models(self) -> None:
-        """Decide which of the new checkpoints is used."""
+        """Decide about the new checkpoints."""
         with self._kept_up("models", "what becomes of a checkpoint could not be decided"):
             settings = self._context.settings
             await self.models.settle()
             await self.models.remove_unneeded(keep=settings.train.keep, embeddings=settings.paths.embeddings)
 
     def install_lean_soon(self) -> None:
-        """Begin to install elan and the versions that are lacking, unless that runs or failed a short while ago."""
+        """Begin to install elan and the missing versions, unless that runs or failed a short while ago."""
         if time.monotonic() >= self._install_from and not self._context.tasks("install"):
             self._context.spawn(self._install_lean(), name="install")
 
     async def _install_lean(self) -> None:
-        # A process of its own, the one that a person would start: it locks, sandboxes and bounds what it does.
+        # A process of its own, the same as a person's: it locks, sandboxes and bounds its work.
         config = str(self._context.settings.path)
         log.info(
             "lean_install_started", sentence="installing the Lean versions that are lacking: everlean setup"

@@ -1,7 +1,7 @@
-"""Plan and start the due jobs, with the lookups that a plan needs.
+"""Plan and start the due jobs, with the lookups for a plan.
 
-What is due is `daemon.planning.plan`'s to say, how a job lives `daemon.jobs.runner`'; this brings the two together in
-each turn of the loop. Where a plan cannot be made, that is a problem that `status` shows until one was made again.
+`daemon.planning.plan` plans, `daemon.jobs.runner` runs jobs; this brings the two together in each turn of the
+loop. A failed plan is a problem in `status` until the next one.
 """
 
 from __future__ import annotations
@@ -79,21 +79,21 @@ class Scheduler:
         leans: Leans,
     ) -> None:
         self.leans = leans
-        """What can run Lean here."""
+        """The Leans available here."""
         self.plan = Plan()
         self.admission = Admission()
-        """What of it could begin when it was made, and what the rest waited for."""
+        """The plan's jobs that could begin when it was made, and why the others waited."""
         self.gpus: tuple[Gpu, ...] = ()
-        """The GPUs that jobs may lease, as of the last turn."""
+        """The GPUs for jobs to lease, as of the last turn."""
         self.for_slot = SlotQueue()
         self._money = Money()
         self.lacking: tuple[Need, ...] = ()
         self.in_vain: list[TriggerEnded] = []
-        """The ends of triggers for which nothing was left to do when the plan was made; they are to be recorded."""
+        """The ends of triggers without work left when the plan was made; still to be recorded."""
         self.beginning = asyncio.Lock()
         """Lock: no claim may take a sorry while jobs start."""
         self.untrainable = ""
-        """What training lacks here; "" where nothing is missing."""
+        """The missing requirements of training; "" without any."""
         self._no_models = ""
         self._second_since = ""
         self._store = store
@@ -108,15 +108,15 @@ class Scheduler:
 
     def _heard(self, events: Sequence[NewEvent]) -> None:
         self._planner.changed(event.body for event in events)
-        # "above_cap" says nothing of today's money: that one request is too large for any day.
+        # "above_cap" is independent of today's money: that one request is too large for any day.
         if any(isinstance(event.body, JobFailed) and event.body.reason == "spending_cap" for event in events):
             self._money.spent(self._context.settings, now=datetime.now(UTC))
 
     def has_news(self, events: Sequence[NewEvent]) -> bool:
         """Return whether something may begin, or has to end, since these events.
 
-        What a search records of its sorries frees no lane and no slot before it ends. With the first of it, it can be
-        preempted, for a repository that waits too long. The plan itself began a running job. When it
+        A search's events about its sorries free no lane and no slot before it ends. After its first one, it
+        can be preempted for a repository that waits too long. The plan itself began a running job. When it
         ends, the runner asks for a turn, once the slot is free.
         """
         overdue = self.for_slot.overdue(now=time.monotonic())
@@ -128,9 +128,9 @@ class Scheduler:
         )
 
     async def look_around(self) -> None:
-        """Find out anew what can run Lean, and what training needs: it may have been installed since.
+        """Look again for Lean and the requirements of training: they may have been installed since.
 
-        Another Lean than before is used once that is recorded.
+        A new Lean is used once it is recorded.
 
         Raises:
             StoreFailedError: it cannot be recorded; the Lean in use stays.
@@ -143,7 +143,7 @@ class Scheduler:
         self._second_since = await asyncio.to_thread(second_since, self._context.settings.lean.second_kernel)
 
     async def start_due(self) -> None:
-        """Make a plan and start of it what may start now."""
+        """Make a plan and start its jobs that may start now."""
         settings = self._context.settings
         try:
             self.plan, self.lacking, self.in_vain = await self._store.ask(self._survey(settings))
@@ -156,8 +156,9 @@ class Scheduler:
         if settings.lean.install == "auto" and any(need.version for need in self.lacking):
             self._upkeep.install_lean_soon()
         if not self._swept or self._upkeep.cache_bytes > settings.cache.size_bytes:
-            # Not before the first plan: it says which builds are about to be used. With each plan while there is too
-            # much of them: what had to stay was a running job's, or what it began its own build from.
+            # Not before the first plan, which names the builds about to be used. With each plan while they
+            # take too much: those that had to stay belonged to a running job, or were the base of its own
+            # build.
             self._swept = True
             self.sweep()
         now, holders = time.monotonic(), self._runner.holders()
@@ -180,12 +181,12 @@ class Scheduler:
             jobs = self.admission.start
             whole = await self._store.ask(partial(self._planner.complete, jobs=jobs)) if jobs else []
             if self._store.room.problem:
-                # Since this turn began a job has found no room, told so and left: the plan has it as due again. From
-                # here on nothing is awaited, so that no other task can.
+                # Since this turn began a job has found no room, reported it and left: it is due in the plan.
+                # From here on nothing is awaited, so no other task can.
                 return
             for job in whole:
                 self._runner.start(job)
-        # A start makes no turn of its own, and what runs is not due.
+        # A start makes no turn of its own, and running jobs are not due.
         self.plan = replace(self.plan, running=self._runner.lanes)
         self.for_slot.update(self.admission.for_slot, self._runner.holders(), now=now)
         waiting = [self.admission.for_slot[key] for key in overdue if key in self.admission.for_slot]
@@ -197,12 +198,12 @@ class Scheduler:
             limits.give_back()
 
     def _served(self, settings: Settings) -> dict[str, float]:
-        """Return what repositories had of the slots lately, without those that have priority."""
+        """Return the repositories' recent seconds of slots, without those with priority."""
         first = {repo.key for repo in settings.repos if repo.priority > 0}
         return {key: seconds for key, seconds in self.for_slot.served.items() if key not in first}
 
     def _no_cluster(self) -> str:
-        """Return what jobs that leave this machine wait for, and report it; "" for nothing."""
+        """Return why jobs for other machines wait, and report it; "" if they need not."""
         if problem := self._engine.problem:
             self._context.problems.set("engine", problem)
             return f"the cluster; {problem}"
@@ -212,7 +213,8 @@ class Scheduler:
     def _survey(
         self, settings: Settings
     ) -> Callable[[sqlite3.Connection], tuple[Plan, tuple[Need, ...], list[TriggerEnded]]]:
-        """Return one question for all that a turn reads of the view and the cache: one thread switch and not many."""
+        """Return one question for a turn's reads of the view and the cache: one thread switch and not
+        many."""
         leans, runner = self.leans, self._runner
         plan = partial(
             self._planner.plan,
@@ -240,11 +242,11 @@ class Scheduler:
         return ask
 
     def clock_set(self) -> None:
-        """Plan anew what waits for a time of day."""
+        """Plan anew everything that waits for a time of day."""
         self._planner.clock_set()
 
     async def polls_wait(self) -> Wait | None:
-        """Return what keeps the polls from beginning now, None where nothing does."""
+        """Return why polls wait; None if they need not."""
         schedule, now = self._context.settings.schedule, datetime.now(UTC)
         table = self.plan.timetable
         if self.plan.version == 0:  # none was made yet
@@ -252,7 +254,7 @@ class Scheduler:
         return replace(table, schedule=schedule, now=now).of_work("poll")
 
     def _preempt(self) -> None:
-        """Preempt the jobs that must not run any longer, for proofs no more than they wait for GPUs."""
+        """Preempt the jobs whose time is over, for proofs no more than they wait for GPUs."""
         now = time.monotonic()
         works = {gpu.uuid for gpu in self.gpus if gpu.state != "lost"}
         for live in self._runner.attempts:
@@ -283,8 +285,8 @@ class Scheduler:
         return min((one for one in (turn, retry, more) if one is not None), default=PLAN_EVERY_S)
 
     def sweep(self, just_built: Collection[tuple[str, str]] = ()) -> None:
-        """Begin to sweep the cache, but for what is or is about to be used."""
-        # What was just built is about to be used, though the plan was made before and does not say so yet.
+        """Begin to sweep the cache, without builds in use or about to be."""
+        # New builds are about to be used, though the earlier plan does not have them yet.
         planned = ((due.repository, due.sha) for due in self.plan.due)
         running = ((live.due.repository, live.due.sha) for live in self._runner.attempts)
         keep = {*just_built, *planned, *running}
@@ -297,7 +299,7 @@ class Scheduler:
 
 
 def lean_chosen(leans: Leans) -> LeanChosen:
-    """Return the event which says that this runs Lean from here on."""
+    """Return the event for the Lean in use from here on."""
     lean = leans.summary
     builds = tuple(
         LeanBuild(toolchain=build.toolchain, lean=build.kind, detail=build.detail) for build in leans.builds
@@ -306,7 +308,7 @@ def lean_chosen(leans: Leans) -> LeanChosen:
 
 
 def leans_of(settings: Settings) -> Leans:
-    """Return what can run Lean under these settings."""
+    """Return the Leans available under these settings."""
     lean = settings.lean
     return find_leans(
         backend=lean.backend,
@@ -317,11 +319,10 @@ def leans_of(settings: Settings) -> Leans:
     )
 
 
-# ---- What people ask of the work
-# Pause and resume it, have it done now, cancel a job, have one tried again.
-# Each is an event, and outlives us. What follows from it is the plan's: a pause keeps jobs from beginning
-# (`daemon.planning.schedule`), a trigger makes them due (`daemon.planning.plan`, `daemon.planning.training`); whether
-# it can is `daemon.planning.schedule`'. Asking for what is so already changes nothing, and says so.
+# ---- Requests of people: pause and resume work, have it done now, cancel a job, retry one
+# Each is an event, and outlives us. The plan draws the consequences: a pause holds jobs back
+# (`daemon.planning.schedule`), a trigger makes them due (`daemon.planning.plan`, `daemon.planning.training`);
+# `daemon.planning.schedule` decides whether it can. A request without effect changes nothing, and reports so.
 
 
 _STREAM = "work"
@@ -366,14 +367,14 @@ class Operator:
         return paused
 
     async def trigger(self, work: TriggeredWork, repository: str, *, by: str) -> dict[str, Any]:
-        """Make work due once in a repository, even without enough news; return what came of it.
+        """Make work due once in a repository, even without enough news; return the outcome.
 
         Returns:
-            `triggered`: False where it waits since an earlier trigger; `waits`: what keeps it from beginning, or None.
+            `triggered`: False if it waits since an earlier trigger; `waits`: why it cannot begin, or None.
 
         Raises:
             KeyError: the repository is not watched.
-            WorkStateError: the work cannot be done there; the message says why.
+            WorkStateError: the work cannot be done there, for the reason in the message.
         """
         await self._check(
             repository,
@@ -394,7 +395,8 @@ class Operator:
         return {"triggered": not waiting, "waits": None if wait is None else wait.text}
 
     async def _check(self, repository: str, why_not: Callable[..., str]) -> None:
-        """Raise where something cannot be done in a repository: `why_not` gives the reason, of the view and `repo`."""
+        """Raise if something cannot be done in a repository: `why_not` gives the reason, from the view and
+        `repo`."""
         repo = next((repo for repo in self.context.settings.repos if repo.key == repository), None)
         if repo is None:
             raise KeyError(repository)
@@ -402,7 +404,7 @@ class Operator:
             raise WorkStateError(f"{repository}: {why}")
 
     async def accept(self, repository: str, *, by: str) -> RepositoryIdentified:
-        """Accept the repository that the forge has under the name of a watched one; return the event.
+        """Accept the forge's repository under the name of a watched one; return the event.
 
         Raises:
             KeyError: no such repository was ever watched.
@@ -423,13 +425,13 @@ class Operator:
     async def bump(
         self, repository: str, *, toolchain: str, package: str, rev: str, by: str
     ) -> tuple[BumpAsked, str | None]:
-        """Have a repository tried with a newer Lean or package; return the event, and what keeps it from beginning.
+        """Request a trial of a newer Lean or package in a repository; return the event, and why it waits.
 
-        A trial that was asked for before and is not over stands for the new one, unless its job is not tried again.
+        An earlier request that is not over stands for the new one, unless its job is not retried.
 
         Raises:
             KeyError: the repository is not watched.
-            WorkStateError: it cannot be tried; the message says why.
+            WorkStateError: it cannot be tried, for the reason in the message.
         """
         await self._check(repository, partial(why_no_bump, leans=self.work.leans, toolchain=toolchain))
         wait = self.work.plan.timetable.of_kind("bump")
@@ -454,7 +456,7 @@ class Operator:
                         f" `everlean jobs retry {job.job}` has it tried now"
                     )
                 case "failed" | "cancelled" | "succeeded":
-                    continue  # of this job nothing more comes
+                    continue  # nothing more comes of this job
                 case _:
                     return earlier, waits
         await self.store.append([NewEvent(f"repository:{repository}", body, actor=f"user:{by}")])
@@ -462,7 +464,7 @@ class Operator:
         return body, waits
 
     async def end_in_vain(self) -> None:
-        """End the triggers for which nothing is left to do: what they were for was done before a job of them began."""
+        """End the triggers without work left: it was done before their jobs began."""
         while self.work.in_vain:
             body = self.work.in_vain[0]
             await self.store.append([NewEvent(_STREAM, body, actor="daemon")])
@@ -485,7 +487,7 @@ class Operator:
         log.info("job_released", job=job)
 
     async def cancel(self, job: str, *, by: str) -> str:
-        """End a job that runs, or take one that waits off the queue; return what it was: "running" or "waiting".
+        """End a running job, or take a waiting one off the queue; return its state: "running" or "waiting".
 
         Raises:
             KeyError: no such job.
@@ -510,7 +512,7 @@ class Operator:
             body = cancelled_event(due, attempt=0, by=by, seconds=None, peak_rss_bytes=None)
         await self.store.append([NewEvent(f"job:{job}", body, correlation_id=job, actor=f"user:{by}")])
         if self.runner.cancel(job, by=by):
-            return "running"  # it began while that was recorded
+            return "running"  # it began during the record
         log.info("job_cancelled", job=job, by=by, was="waiting")
         return "waiting"
 

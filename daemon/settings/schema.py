@@ -418,8 +418,7 @@ class GitHub(Section):
         return next(filter(None, result), None)
 
     def read_webhook_secret(self) -> str | None:
-        """Return the secret of the webhooks' signatures, read now: from the places of the token, by other
-        names.
+        """Return the webhooks' secret, read now: from the places of the token, by other names.
 
         Raises:
             CredentialError: there is one that cannot be used.

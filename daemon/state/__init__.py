@@ -1,1 +1,2 @@
-"""What a running daemon holds: its settings in force, its clock, the one writer of the log, the copies of the log."""
+"""The state of a running daemon: its settings in force, its clock, the one writer of the log, the copies of
+the log."""

@@ -1,4 +1,5 @@
-"""Time that only goes forward, for what is due: the wall clock may be set back an hour, and a laptop may sleep."""
+"""Clocks for due work that only go forward: the wall clock may be set back an hour, and a laptop may
+sleep."""
 
 from __future__ import annotations
 
@@ -11,12 +12,13 @@ from daemon.place.answers import ToldJump
 
 
 def elapsed_s() -> float:
-    """Return seconds since the machine started, those that it slept included, as `time.monotonic` does not."""
+    """Return seconds since the machine's start, asleep or awake; `time.monotonic` leaves out the time
+    asleep."""
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Allowance:
-    """So many in a minute, and no more at once than that."""
+    """A limit per minute, and the same limit at once."""
 
     def __init__(self, most: int, *, elapsed: Callable[[], float] = elapsed_s) -> None:
         self._most = float(most)
@@ -25,37 +27,38 @@ class Allowance:
         self._at = elapsed()
 
     def take(self, number: int = 1) -> bool:
-        """Use up so much of the limit, if it is left. Where that alone is more than the limit, all of it is enough."""
+        """Use up part of the limit, if it is left. For more than the whole limit, the whole limit
+        suffices."""
         if self.wait_s(number) > 0:
             return False
         self._left -= number
         return True
 
     def wait_s(self, number: int = 1) -> float:
-        """Return the seconds until so much is left; 0 where it is."""
+        """Return the seconds until this much is left; 0 if it is."""
         now = self._elapsed()
         self._left = min(self._most, self._left + (now - self._at) * self._most / 60.0)
         self._at = now
         return max(0.0, (min(number, self._most) - self._left) * 60.0 / self._most)
 
 
-# ---- Notices that the wall clock was set, and that the machine slept
-# By comparing the kernel's clocks now and then.
-# Deadlines of jobs run on the monotonic clock, which neither is set nor runs while the machine sleeps: a job that was
-# under way when a laptop was closed has its time left when it is opened. What is due is counted by `elapsed_s`.
-# Only a time of day that was written down, as quiet hours or what an earlier daemon left waiting, is asked of the
-# wall clock; so the plan is made anew after a jump, and `status` reports it for an hour.
+# ---- Steps of the wall clock and sleep of the machine, noticed by comparing the kernel's clocks
+# Deadlines of jobs run on the monotonic clock, which is never set and stands still while the machine sleeps:
+# a job keeps its remaining time while a laptop is closed. Due work is counted by `elapsed_s`. Only recorded
+# times of day, as quiet hours or an earlier daemon's waits, need the wall clock; so the plan is made anew
+# after a jump, and `status` reports it for an hour.
 
 
 SET_S = 30.0
-"""Less than this is a clock being kept in time."""
+"""A smaller step is the normal correction of a clock."""
 _SLEPT_S = 10.0
 _TOLD_FOR_S = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
 class ClockJump:
-    """A change between two readings, in seconds: the step of the wall clock (back: negative) and the time asleep."""
+    """A change between two readings, in seconds: the step of the wall clock (back: negative) and the time
+    asleep."""
 
     set_s: float
     slept_s: float
@@ -63,7 +66,7 @@ class ClockJump:
 
 
 class ClockWatch:
-    """Compares the clocks. `look` belongs into each turn of the loop."""
+    """Compares the clocks. Call `look` in each turn of the loop."""
 
     def __init__(
         self,
@@ -72,7 +75,7 @@ class ClockWatch:
         awake: Callable[[], float] | None = None,
         always: Callable[[], float] = elapsed_s,
     ) -> None:
-        # Looked up here and not when the module is loaded, so that a test can have a whole process's clocks jump.
+        # Looked up here and not when the module is loaded, so a test can have a whole process's clocks jump.
         self._wall = wall or time.time
         self._awake = awake or time.monotonic
         self._always = always
@@ -81,7 +84,7 @@ class ClockWatch:
         self._offset_s, self._asleep_s = self._compare()
 
     def look(self) -> ClockJump | None:
-        """Return what happened since the last look; None where nothing did."""
+        """Return the jump since the last look, or None."""
         offset_s, asleep_s = self._compare()
         set_s, slept_s = offset_s - self._offset_s, asleep_s - self._asleep_s
         if abs(set_s) < SET_S and slept_s < _SLEPT_S:

@@ -1,4 +1,5 @@
-"""State shared by the parts of the daemon: settings in force, known problems, requests to the main loop, tasks."""
+"""State shared by the parts of the daemon: settings in force, known problems, requests to the main loop,
+tasks."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from daemon.settings import Settings
 
 
 class Problems:
-    """The problems that the daemon knows of now, by code; `status`, `/health` and the metrics show them."""
+    """The daemon's present problems, by code; `status`, `/health` and the metrics show them."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
@@ -28,7 +29,7 @@ class Problems:
         self._texts.pop(code, None)
 
     def get(self, code: str) -> str:
-        """Return the problem's text; "" if there is none of this code."""
+        """Return the text of the problem with this code; "" without one."""
         return self._texts.get(code, "")
 
     def texts(self) -> list[str]:
@@ -38,38 +39,40 @@ class Problems:
 
 @dataclass(slots=True)
 class LoopRequests:
-    """Requests for the next turn of the main loop, set by signal handlers, watchers and listeners of events."""
+    """Requests for the next turn of the main loop, set by signal handlers, watchers and listeners of
+    events."""
 
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     reload: bool = False
     look: bool = False
-    """Find out anew what can run Lean: the settings, or what is installed, may have changed."""
+    """Look for Lean again: the settings, or the installed programs, may have changed."""
     plan: bool = True
     models: bool = True
     """Decide on new checkpoints: one was saved or measured, or a job of a model ended."""
     doubts: bool = True
-    """Find out which verified proofs are in doubt: one was verified, or the known faults may have changed."""
+    """Look for verified proofs in doubt: one was verified, or the known faults may have changed."""
     patches: set[str] = field(default_factory=set)
-    """The proofs whose patches are to be written."""
+    """The proofs with patches to write."""
 
     def reload_soon(self) -> None:
-        """Request that config.toml is read again."""
+        """Request another read of config.toml."""
         self.reload = True
         self.wake.set()
 
     def plan_soon(self) -> None:
-        """Request a plan, and the start of what is due."""
+        """Request a plan, and the start of due jobs."""
         self.plan = True
         self.wake.set()
 
 
 class Context:
-    """One daemon's shared state. The service alone replaces `settings` and sets `config_errors` and `stop_reason`."""
+    """One daemon's shared state. The service alone replaces `settings` and sets `config_errors` and
+    `stop_reason`."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.config_errors: tuple[str, ...] = ()
-        """The errors of the configuration that was refused last; empty once one was taken."""
+        """The errors of the last configuration, if it was refused; empty after a valid one."""
         self.problems = Problems()
         self.requests = LoopRequests()
         self.started_at = datetime.now(UTC)
@@ -88,7 +91,7 @@ class Context:
         task.add_done_callback(self._tasks.discard)
 
     def tasks(self, prefix: str) -> list[asyncio.Task[None]]:
-        """Return the running tasks whose names begin so."""
+        """Return the running tasks by the beginning of their names."""
         return [task for task in self._tasks if task.get_name().startswith(prefix)]
 
     async def end_tasks(self) -> None:

@@ -1,7 +1,7 @@
 """Check that the disks of the daemon's folders accept writes, without writing.
 
-Standard library only, for `everlean status`. What the daemon itself meets is in `store.errors`; this says why, also
-when no daemon runs.
+Standard library only, for `everlean status`. `store.errors` has the daemon's own errors; this explains them,
+also without a running daemon.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Literal
 from daemon.place.paths import Paths
 
 FULL_BYTES = 2**20
-"""With less than this free, the next batch of events may not fit."""
+"""With less free space, the next batch of events may not fit."""
 
 _REFUSING = frozenset({"ro", "emergency_ro", "shutdown"})
 _Folder = Literal["state", "cache", "runtime"]
@@ -39,9 +39,10 @@ class Refusal:
 
 
 def refusals(paths: Paths) -> list[Refusal]:
-    """Return why disks take nothing of what the daemon writes; one for each disk, that of the state folder first.
+    """Return the disks that refuse the daemon's writes; one entry for each, the state folder's first.
 
-    A file system that the kernel took out of service after an error is found too: it still says `rw` of itself.
+    This includes a file system taken out of service by the kernel after an error, although its mount still
+    reads `rw`.
     """
     folders: dict[_Folder, Path] = {"state": paths.state, "cache": paths.cache, "runtime": paths.runtime}
     on_one: dict[tuple[Code, int], list[_Folder]] = {}
@@ -50,7 +51,7 @@ def refusals(paths: Paths) -> list[Refusal]:
         if (refused := _refused(folder)) is not None:
             code, disk, how = refused
             on_one.setdefault((code, disk), []).append(name)
-            said.setdefault((code, disk), how)  # how much is free may change from one look to the next
+            said.setdefault((code, disk), how)  # free space may change from one look to the next
     return [
         Refusal(
             code,
@@ -63,28 +64,29 @@ def refusals(paths: Paths) -> list[Refusal]:
 
 
 def _refused(folder: Path) -> tuple[Code, int, str] | None:
-    """Return what is wrong with the disk of a folder, its number, and how that is said; None where nothing is."""
+    """Return the fault of a folder's disk, its number, and the words for it; None without a fault."""
     try:
         result = os.statvfs(folder)
         device = folder.stat().st_dev
     except OSError:
-        return None  # not made yet, or not ours to look at: what the daemon meets there it says itself
+        return None  # not made yet, or not ours to look at: the daemon itself reports errors there
     if result.f_flag & os.ST_RDONLY or _REFUSING & _file_system_options(device):
         return "disk_read_only", device, "read-only"
     free_bytes = result.f_bavail * result.f_frsize
-    # A tmpfs without a limit says of itself that it has no size.
+    # A tmpfs without a limit reports no size.
     if result.f_blocks and free_bytes < FULL_BYTES:
         return "disk_full", device, f"full ({free_bytes:,} bytes are free)"
     return None
 
 
 def _file_system_options(device: int) -> frozenset[str]:
-    """The options of the file system with this device number, which are not those of one mount of it."""
+    """Return the options of the file system with this device number, as opposed to those of one mount of
+    it."""
     number = f"{os.major(device)}:{os.minor(device)}"
     try:
         lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
-        return frozenset()  # no /proc: then only what statvfs says counts
+        return frozenset()  # without /proc only statvfs counts
     for line in lines:
         mount, _, file_system = line.partition(" - ")
         if mount.split()[2] == number:

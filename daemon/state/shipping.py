@@ -1,8 +1,9 @@
-"""Ship the log: copy what is new of it to the store of `[log] ship`, as segments.
+"""Ship the log: copy new events to the store of `[log] ship`, as segments.
 
-Neither the event loop nor the store's writer waits for it. Nothing is remembered between two daemons: the store's own
-end says what is shipped, so that a kill at any moment loses and doubles nothing. What fails is tried again. Before each
-segment the store is asked whether another machine took the log over (`daemon.state.standby`): then the daemon ends.
+Neither the event loop nor the store's writer waits for it. Nothing is remembered between two daemons: the
+store's own end is the position, so a kill at any moment loses and doubles nothing. Failures are retried.
+Before each segment the store is asked for a take-over by another machine (`daemon.state.standby`): then the
+daemon ends.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ from store.log.segments import End, Segment, SegmentStore
 log = structlog.get_logger("daemon.state.shipping")
 
 BEHIND_S = 60.0
-"""A copy that has been behind the log for so long, or ten intervals, is a problem."""
+"""A copy this long behind the log, or ten intervals, is a problem."""
 SEGMENT_BYTES = 2**24
-"""At about this size, before compression, a segment ends: a store takes it in one request, and memory holds it."""
+"""The approximate end of a segment, before compression: a store takes it in one request, and memory holds
+it."""
 _LONGEST_PAUSE_S = 60.0
-"""Where it cannot be shipped. In health the pause is a setting, `[log] every`; the back-off begins at twice that."""
+"""While shipping fails. Otherwise the pause is a setting, `[log] every`; the back-off begins at twice
+that."""
 _AT_THE_END_S = 5.0
 
 
@@ -38,8 +41,8 @@ class Shipping:
     """Ships one daemon's log: `ship` again and again, `stop` at the end.
 
     Args:
-        secrets: what no message may contain.
-        fenced: what ends the daemon once another one has taken the log over; called on the thread.
+        secrets: the values to keep out of messages.
+        fenced: ends the daemon after another one's take-over; called on the thread.
     """
 
     def __init__(
@@ -55,7 +58,7 @@ class Shipping:
         self._path = context.settings.paths.events_db
         self._spool = self._path.with_name(f"{self._path.name}-segment")
         self._one = threading.Lock()
-        """Held during a pass: one that is under way when the daemon ends is not the last."""
+        """Held during a pass: one under way when the daemon ends is not the last."""
         self._store: SegmentStore | None = None
         self._end: End | None = None
         self._unmerged = segments.MOST_SEGMENTS
@@ -64,17 +67,17 @@ class Shipping:
         self._current_at = time.monotonic()
         self._failures = 0
         self.pause_s = context.settings.log.every_s
-        """The seconds until the next pass: [log] every, or more after passes that failed."""
+        """The seconds until the next pass: [log] every, or more after failures."""
 
     @property
     def shipped(self) -> int | None:
-        """The last event that is known to be in the store; None where none is shipped, or it was not asked yet."""
+        """The last event known to be in the store; None if none is, or the store was not asked yet."""
         end = self._end
         return end.link.seq if end is not None else None
 
     @property
     def problem(self) -> str:
-        """Why the copy of the log is not up to date, for people; "" where it is."""
+        """Why the copy of the log is out of date, for people; "" if it is not."""
         settings = self._context.settings.log
         if not settings.ship:
             return ""
@@ -89,13 +92,13 @@ class Shipping:
         )
 
     async def ship(self) -> None:
-        """Ship what is new, on a thread."""
+        """Ship new events, on a thread."""
         await asyncio.to_thread(self._run)
 
     async def stop(self) -> None:
-        """Ship what is left, for some seconds."""
+        """Ship the rest, for some seconds."""
         try:
-            # What is recorded during a pass that is under way is shipped by this one.
+            # This pass ships the events recorded during the one under way.
             await asyncio.wait_for(self.ship(), _AT_THE_END_S)
         except TimeoutError:
             log.warning("log_not_shipped_to_its_end", shipped=self.shipped)
@@ -108,7 +111,7 @@ class Shipping:
             self.pause_s = backoff.wait_s(self._failures) if self._failures else settings.every_s
 
     def _pass(self, url: str) -> bool:
-        """Ship what is new; return whether that went well."""
+        """Ship new events; return whether that went well."""
         if not url:
             self._store, self._end, self._refused, self._current_at = None, None, "", time.monotonic()
             return True
@@ -120,7 +123,7 @@ class Shipping:
             self._fenced(error)
             return False
         except (LogError, OSError) as error:
-            # The next try asks the store where it ends: what was sent may have arrived.
+            # The next try asks the store for its end: the last segment may have arrived.
             self._end = None
             refused = redact(str(error), secrets=self._secrets())[:1000]
             if refused != self._refused:
@@ -155,10 +158,10 @@ class Shipping:
             self._merge(self._store)
 
     def _merge(self, store: SegmentStore) -> None:
-        """Merge some of the oldest segments: one group a pass, as what is recorded meanwhile waits for it.
+        """Merge some of the oldest segments: one group a pass, as new events wait for it.
 
-        The copy is whole without a merge. A failure, as in a store that denies removal, is logged; the next try comes
-        after as many segments again.
+        The copy is whole without a merge. A failure, as in a store that denies removal, is logged; the next
+        try comes after as many segments again.
         """
         may = partial(require_unfenced, store, self._epoch, self._path)
         try:

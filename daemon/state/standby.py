@@ -1,16 +1,17 @@
-"""A warm standby: follow the log that a daemon ships on another machine, and take it over.
+"""A warm standby: follow the log of a daemon on another machine, and take it over.
 
-The standby appends the segments of `[log] ship` to a log of its own and keeps the view current, so that every reading
-verb answers. It becomes the daemon by a take-over, which begins a new epoch in the store (`store.log.segments`): one
-file that only one machine can make. A daemon asks for that file at its start and before it ships anything, and ends
-when another machine has made it: it is fenced. So two may run at once only until the first next asks the store.
+The standby appends the segments of `[log] ship` to a log of its own and keeps the view current, so every
+reading verb answers. It becomes the daemon by a take-over, which begins a new epoch in the store
+(`store.log.segments`): a file that only one machine can make. A daemon asks for that file at its start and
+before each shipment, and ends if another machine has made it: it is fenced. So two may run at once only until
+the first next asks the store.
 
-`standby.json` in the state folder says what this machine is:
+`standby.json` in the state folder holds this machine's role:
 
     following: no token; a daemon refuses to start on this folder
     took over: the token that it wrote into its epoch, by which its daemon knows that epoch as its own
 
-Beside that it holds how far the standby is, for `everlean status`.
+It also holds the standby's progress, for `everlean status`.
 """
 
 from __future__ import annotations
@@ -54,25 +55,25 @@ class FencedError(LogError):
 
 @dataclass(frozen=True, slots=True)
 class Standby:
-    """What a machine is to a shipped log. Times are ISO 8601, UTC; "" where there is none."""
+    """A machine's role for a shipped log. Times are ISO 8601, UTC; "" for none."""
 
     url: str
     token: str = ""
-    """of the epoch that this machine began; "" while it follows"""
+    """of the epoch begun by this machine; "" while it follows"""
     position: int = 0
     """the last event here"""
     shipped: int = 0
-    """the last event in the store, when it was last read"""
+    """the last event in the store, as of the last read"""
     read_at: str = ""
-    """when the store was last read to its end"""
+    """the time of the last read to the store's end"""
     problem: str = ""
-    """why the last try failed; "" if it did not"""
+    """the failure of the last try; "" if it succeeded"""
     fenced: bool = False
-    """whether the daemon here was replaced by another machine's; `problem` says by which"""
+    """whether another machine's daemon replaced the one here; `problem` names it"""
 
 
 def read(paths: Paths) -> Standby | None:
-    """Return what this machine is; None where it never followed.
+    """Return this machine's role; None if it never followed.
 
     Raises:
         LogError: the file cannot be read.
@@ -116,21 +117,21 @@ def check_at_start(settings: Settings) -> None:
 
 
 def note_fenced(paths: Paths, url: str, error: FencedError) -> None:
-    """Write down that another machine took the log over, for `everlean status` and the next start here."""
+    """Note another machine's take-over of the log, for `everlean status` and the next start here."""
     _note(paths, replace(read(paths) or Standby(url, token=_NOBODY), problem=str(error), fenced=True))
 
 
 def is_fenced(paths: Paths) -> bool:
-    """Return whether a daemon found here that another machine took the log over."""
+    """Return whether a daemon here has found another machine's take-over of the log."""
     standby = read(paths)
     return standby is not None and standby.fenced
 
 
 def require_own(paths: Paths) -> None:
-    """Check that the log is this machine's to write, as far as is known here.
+    """Check that the log is this machine's to write, by the facts known here.
 
     Raises:
-        FencedError: it is a standby's, or a daemon found here that another machine took it over.
+        FencedError: it is a standby's, or a daemon here has found another machine's take-over.
     """
     standby = _require_no_follower(paths)
     if standby is not None and standby.fenced:
@@ -148,7 +149,7 @@ def _require_no_follower(paths: Paths) -> Standby | None:
 
 
 def epoch_of(store: SegmentStore, paths: Paths) -> int:
-    """Return the number of the epoch that this machine began, 0 if none: who shipped first began none."""
+    """Return the number of this machine's epoch, 0 if none: the first machine to ship began none."""
     standby = read(paths)
     token = standby.token if standby else ""
     return max((one.number for one in store.epochs() if one.token == token), default=0)
@@ -158,7 +159,7 @@ def require_unfenced(store: SegmentStore, epoch: int, log_path: Path) -> None:
     """Check that no epoch began after this machine's.
 
     Raises:
-        FencedError: another machine took the log over; the message says what of this log it did not get.
+        FencedError: another machine took the log over; the message names its missing part of this log.
         LogError: the store cannot be read.
     """
     later = store.epoch(epoch + 1)
@@ -192,13 +193,13 @@ def _leftovers(later: Epoch, log_path: Path) -> str:
 
 
 class Follower:
-    """A standby's copy of a shipped log and its view. Use it with `with`; the caller holds the state folder's lock.
+    """A standby's copy of a shipped log and its view. Use it in `with`, under the state folder's lock.
 
     Args:
-        hidden: what nothing that is noted may contain.
+        hidden: the values to keep out of notes.
 
     Raises, as it is opened:
-        SegmentError: what lies here is not the beginning of that log; nothing was changed.
+        SegmentError: the log here is not the beginning of that log; nothing was changed.
         LogError: the store or the files here cannot be used.
     """
 
@@ -235,7 +236,7 @@ class Follower:
         self._held.close()
 
     def turn(self) -> Standby:
-        """Append what was shipped since, bring the view up to it; return, and note, how far that came."""
+        """Append new segments and bring the view up to them; note and return the progress."""
         try:
             self._follow()
         except (LogError, OSError) as error:
@@ -253,18 +254,19 @@ class Follower:
         return self._said
 
     def take_over(self, *, force: bool = False) -> Epoch:
-        """Follow to the end and begin an epoch there; from then on a daemon may start here, and the other is fenced.
+        """Follow to the end and begin an epoch there; then a daemon may start here, and the other is fenced.
 
         Args:
-            force: also where another take-over came before, whose daemon has shipped nothing yet.
+            force: also after another take-over, if its daemon has shipped nothing yet.
 
         Raises:
             EpochTakenError: another machine did, at the same moment or just before.
-            LogError: the store cannot be read, or cannot make sure that only one takes over; nothing was changed.
+            LogError: the store cannot be read, or cannot make sure that only one takes over; nothing was
+                changed.
         """
         self._follow()
         while any(one.last > self._log.head.seq for one in self._store.segments()):
-            self._follow()  # to make a view takes time, in which the other daemon may have shipped
+            self._follow()  # the other daemon may ship while a view is made
         before = max(self._store.epochs(), key=lambda one: one.number, default=None)
         if before is not None and before.after == self._log.head and not force:
             raise EpochTakenError(
@@ -280,7 +282,7 @@ class Follower:
         return epoch
 
     def _require_other(self) -> None:
-        """Refuse to follow what this machine's own daemon ships: nobody would ship then."""
+        """Refuse to follow this machine's own daemon: nobody would ship then."""
         before = read(self._paths)
         if before is not None and not before.token:
             return
@@ -313,7 +315,7 @@ class Follower:
 def follow(
     follower: Follower, every_s: float, ended: threading.Event, said: Callable[[Standby], None]
 ) -> None:
-    """Follow until the event is set; tell each turn that is news."""
+    """Follow until the event is set; report each turn with news."""
     before: Standby | None = None
     while not ended.is_set():
         now = follower.turn()

@@ -1,10 +1,10 @@
 """Async facade over the store: one writer thread, one reader thread.
 
-The writer appends to the log, then to the view, so that a caller that waited for an append finds it in the view. A
-caller's mistake (an id with other content, a missing payload) is the caller's. A full disk mends without us: an append
-with `wait` waits for room, others are refused, and work resumes afterwards. Anything else that the store refuses
-(damaged file, failing disk, an event that cannot be projected) is the end of this daemon: `failure` is set, every later
-append is refused, and the service stops with the reason.
+The writer appends to the log, then to the view, so an awaited append is in the view. A caller's mistake (an
+id with other content, a missing payload) is raised to the caller. A full disk mends without us: an append
+with `wait` waits for room, others are refused, and work resumes afterwards. Any other error of the store
+(damaged file, failing disk, an event that cannot be projected) ends this daemon: `failure` is set, every
+later append is refused, and the service stops with the reason.
 """
 
 from __future__ import annotations
@@ -44,33 +44,34 @@ from store.view.checking import ViewCheck
 from store.view.rebuild import opened, rebuild
 from store.view.view import View, refuse_lost_end
 
-# ---- Room on the disk, once there was none: what waits for it, and when it is looked for again
-# A full disk mends without us. Until then nothing is recorded and nothing is begun; what was under way waits with
-# what it has to say, and says it as soon as there is room.
+# ---- Room on the disk after none: the waits for it, and the looks for it
+# A full disk mends without us. Until then nothing is recorded and nothing begins; work under way waits with
+# its events, and records them as soon as there is room.
 
 
 LOOK_FOR_ROOM = Backoff(1.0, 60.0)
-"""Between looks at a full disk, after each time that the room there was not enough."""
+"""Between looks at a full disk, after each time the room was not enough."""
 _SOON_S = 120.0
 
 _FOLDED_IN_EVERY_S = 10.0
-"""Shortest time between two checkpoints of the log's -wal, which are made in turns without an append."""
+"""Shortest time between two checkpoints of the log's -wal, made in turns without an append."""
 _CHECKED_AT_START_S = 2.0
 _CHECKED_AT_REST_S = 0.05
 _PARTS_EVERY_S = 5.0
 _REST_S = 1.0
-"""Where nothing was appended for so long, the log is checked."""
+"""The seconds without an append after which the log is checked."""
 _CHECKED_EVERY_S = 86_400.0
-"""For how long the log is checked against its chain: before the daemon is ready, and in each turn in which nothing is
-appended until the end is reached; then not for a day. Each part begins where the last one ended."""
+"""Between two whole checks of the log against its chain: before the daemon is ready, and in each turn without
+an append until the end; then not for a day. Each part begins at the end of the last one."""
 
 log = structlog.get_logger("daemon.state.store_service")
 
 
 def no_room(folder: Path) -> OSError | None:
-    """Return why the disk takes no other file of a good size; None where it does: free bytes say nothing of quotas."""
+    """Return why the disk refuses a file of a good size; None if it takes one: free bytes say nothing of
+    quotas."""
     while not folder.exists() and folder != folder.parent:
-        folder = folder.parent  # to make it was what found no room
+        folder = folder.parent  # making it found no room
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             os.posix_fallocate(file.fileno(), 0, FULL_BYTES)
@@ -85,7 +86,8 @@ def takes_some(folder: Path) -> bool:
 
 
 class DiskSpace:
-    """The folders that found none. `lost`, `found` and `look` are for the store's writer, the rest for the loop."""
+    """The folders without room. `lost`, `found` and `look` are for the store's writer, the rest for the
+    loop."""
 
     def __init__(
         self,
@@ -105,16 +107,16 @@ class DiskSpace:
 
     @property
     def problem(self) -> str:
-        """The folders without room, for people; empty where there is some."""
+        """The folders without room, for people; empty if there is some."""
         reasons = "; ".join([*self._full.values()])
         return f"nothing new is begun until there is room on the disk: {reasons}" if reasons else ""
 
     def lost(self, reason: str, folder: Path) -> None:
-        """A write below `folder` found no room."""
+        """Record a write below `folder` that found no room."""
         now = self._clock()
         if not self._full:
-            # Room that was gone at once was not enough for what waits; to try each second would fill the log with
-            # attempts.
+            # Room lost at once was not enough for the waiting work; trying each second would fill the log
+            # with attempts.
             gone_at_once = now - self._found_at < _SOON_S
             self._in_vain = self._in_vain + 1 if gone_at_once else 1
             self._pause_s = LOOK_FOR_ROOM.wait_s(self._in_vain)
@@ -123,13 +125,13 @@ class DiskSpace:
         self._look_at = now + self._pause_s
 
     def found(self, folder: Path) -> None:
-        """A write below `folder` succeeded, or is expected to."""
+        """Record that a write below `folder` succeeded, or is expected to."""
         if self._full.pop(folder, None) is not None and not self._full:
             self._found_at = self._clock()
             log.info("disk_has_room_again")
 
     def look(self) -> list[Path]:
-        """Return the folders for which there is room again: asks the disk, at most once a pause."""
+        """Return the folders with room again: asks the disk, at most once a pause."""
         now = self._clock()
         if not self._full or now < self._look_at:
             return []
@@ -143,11 +145,11 @@ class DiskSpace:
 
     @property
     def moment(self) -> asyncio.Event:
-        """The event that `regained` waits for; take it before the try that may fail, so that nothing is missed."""
+        """The event for `regained`; take it before the try that may fail, to miss nothing."""
         return self._again
 
     async def regained(self, moment: asyncio.Event) -> None:
-        """Wait for the first `try_again` after `moment` was asked for."""
+        """Wait for the first `try_again` after `moment` was taken."""
         self._waiting += 1
         try:
             await moment.wait()
@@ -163,9 +165,9 @@ class DiskSpace:
 Answer = TypeVar("Answer")
 
 _GROUP_EVENTS, _GROUP_BLOBS = 2_000, 64
-"""A transaction takes batches until it has so many events or payloads."""
+"""The most events and payloads after which a transaction takes no further batch."""
 _SHARED_S = 2.0
-"""How long a shared append waits for others, as with PostgreSQL's commit_delay."""
+"""The time a shared append waits for others, as with PostgreSQL's commit_delay."""
 
 
 @dataclass(slots=True)
@@ -193,7 +195,7 @@ def _of_the_log(paths: Paths) -> tuple[Path, ...]:
 
 
 def _watched(paths: Paths) -> list[Path]:
-    """Return the folder of the store, its files, what SQLite and we keep beside them, and the locks."""
+    """Return the folder of the store, its files, SQLite's and our own beside them, and the locks."""
     databases = (paths.events_db, paths.database_db)
     beside = [
         path.with_name(path.name + suffix) for path in databases for suffix in ("-wal", "-shm", ".lock")
@@ -202,7 +204,7 @@ def _watched(paths: Paths) -> list[Path]:
 
 
 def _name_now(identity: tuple[int, int]) -> Path | None:
-    """Return the name of a file that this process has open, wherever it was moved; None if it has none left."""
+    """Return the name of a file open in this process, wherever it was moved; None if it has none left."""
     for descriptor in Path("/proc/self/fd").iterdir():
         name = descriptor.readlink() if _identity(descriptor) == identity else None
         if name is not None and _identity(name) == identity:
@@ -211,7 +213,7 @@ def _name_now(identity: tuple[int, int]) -> Path | None:
 
 
 class StoreFailedError(Exception):
-    """The store cannot be written any more; the daemon has to stop."""
+    """The store cannot be written any more; the daemon must stop."""
 
 
 class NoRoomError(StoreFailedError):
@@ -221,25 +223,26 @@ class NoRoomError(StoreFailedError):
 class StoreService:
     """The open store of one daemon. Made with `open`, ended with `close`; use it from one event loop.
 
-    `room` says what finds no room on the disk at present. With `patient=False` a full disk is a failure as any other.
+    `room` holds the folders without room on the disk. With `patient=False` a full disk is a failure like any
+    other.
     """
 
     def __init__(self, paths: Paths, *, patient: bool = False) -> None:
         self.room = DiskSpace()
         self._patient = patient
         self._behind = False
-        """Whether the log has events for which the view found no room."""
+        """Whether the view found no room for events of the log."""
         self._hurried = False
         self._busy = False
         """Whether something was appended since the last turn of the loop."""
         self._checked_at = 0
-        """Where the log ended when the next part of it was last due to be checked."""
+        """The log's end when its next part was last due for a check."""
         self._view_check: ViewCheck | None = None
         """The check of the view, after that of the log."""
         self.check_pause_s = _REST_S
-        """The seconds until `check_next_part` is due: a day after the whole log was checked."""
+        """The seconds until `check_next_part` is due: a day after a whole check."""
         self._folded_in = 0
-        """Where the log ended when its -wal was last folded in."""
+        """The log's end when its -wal was last folded in."""
         self._fold_in_at = 0.0
         self._writer_thread = 0
         self._paths = paths
@@ -252,16 +255,16 @@ class StoreService:
         self._files: dict[Path, tuple[int, int]] = {}
         self._pending: deque[_Waiting] = deque()
         self._soon: asyncio.TimerHandle | None = None
-        """Begins a transaction for the shared appends that wait."""
+        """Begins a transaction for the waiting shared appends."""
         self._listeners: list[Callable[[Sequence[NewEvent]], None]] = []
         self.failure: Exception | None = None
         self.failed = asyncio.Event()
         self.rebuilt = ""
-        """Why the view was built anew at the start; empty where it was in order."""
+        """Why the view was built anew at the start; empty if it was in order."""
 
     @classmethod
     async def open(cls, paths: Paths, *, patient: bool = False) -> StoreService:
-        """Open the log and bring the view up to date, building it anew where it cannot be used.
+        """Open the log and bring the view up to date, or build it anew if it cannot be used.
 
         Args:
             patient: outlast a full disk; the owner calls `check` now and then.
@@ -279,7 +282,7 @@ class StoreService:
         return store
 
     def subscribe(self, listener: Callable[[Sequence[NewEvent]], None]) -> None:
-        """Call `listener` in the event loop after every append that recorded something."""
+        """Call `listener` in the event loop after every append with new events."""
         self._listeners.append(listener)
 
     async def append(
@@ -293,17 +296,17 @@ class StoreService:
     ) -> Appended:
         """Record events, all or nothing; when this returns they are durable and in the view.
 
-        Streams that `expect` does not name may be at any version. Only where the disk is full may the view be behind,
-        and no plan is made of it then (`room`).
+        Streams outside `expect` may be at any version. Only with a full disk may the view be behind, and then
+        no plan is made from it (`room`).
 
         Args:
-            wait: where the disk is full, wait until there is room, however long that takes. Not for the main loop.
-            shared: share a transaction with what else is appended within two seconds, or before `record_now`.
+            wait: with a full disk, wait for room without a limit. Not for the main loop.
+            shared: share a transaction with other appends within two seconds, or before `record_now`.
 
         Raises:
-            ConcurrencyError, IdempotencyError, BlobMissingError, BlobCorruptError, InvalidAppendError: the batch
-                is at fault; nothing was written.
-            NoRoomError: the disk is full, and the append was not to wait; nothing was written.
+            ConcurrencyError, IdempotencyError, BlobMissingError, BlobCorruptError, InvalidAppendError: the
+                batch is at fault; nothing was written.
+            NoRoomError: the disk is full, without `wait`; nothing was written.
             StoreFailedError: the store is at fault; the daemon stops.
         """
         expectations: dict[str, int | Expect] = {event.stream: Expect.ANY for event in events}
@@ -359,7 +362,7 @@ class StoreService:
     async def set_poll_state(
         self, repository: str, *, checked_at: str, next_due_at: str, outcome: str, etag: str | None
     ) -> None:
-        """Remember when a repository was asked and is due again. No event: see `store.view.tables.PollStateRow`."""
+        """Remember a repository's last poll and next one. No event: see `store.view.tables.PollStateRow`."""
 
         def run() -> None:
             if self._database is None or self.failure is not None:
@@ -379,10 +382,10 @@ class StoreService:
         await self._in(self._writer, run)
 
     async def check(self) -> None:
-        """Find out whether the files are those that were opened, and there is room again; fold the -wal in.
+        """Check that the files are still the opened ones, and look for room again; fold the -wal in.
 
-        Nothing may be appended for hours, so this belongs into each turn of the loop. An append since the last turn has
-        looked at the files, and is followed by the view, so that only a turn without one asks the writer.
+        Nothing may be appended for hours, so call this in each turn of the loop. An append has looked at the
+        files, and the view follows it, so only a turn without one asks the writer.
 
         Raises:
             StoreFailedError: they were taken away; the daemon stops.
@@ -405,10 +408,10 @@ class StoreService:
     async def check_next_part(self) -> None:
         """Check the next part of the log against its chain, or then of the view against the log.
 
-        Only where nothing was appended since the last call. A view that is not what the log says is made anew.
+        Only if nothing was appended since the last call. A view that contradicts the log is made anew.
 
         Raises:
-            StoreFailedError: the log is not what was recorded; the daemon stops.
+            StoreFailedError: the log was changed; the daemon stops.
         """
 
         def run() -> None:
@@ -434,22 +437,23 @@ class StoreService:
         self.room.try_again()
 
     def give_up(self, error: Exception) -> None:
-        """Record nothing more, for a reason that is not the store's; the daemon stops. From any thread."""
+        """Record nothing more, for a reason outside the store; the daemon stops. From any thread."""
         self._fail(error)
 
     def writer_cpu_s(self) -> float:
-        """Return the seconds of CPU that the writing thread has had: one that hangs gets none."""
+        """Return the seconds of CPU used by the writing thread: a hung one gets none."""
         return time.clock_gettime(time.pthread_getcpuclockid(self._writer_thread))
 
     def refused(self, error: OSError, folder: Path) -> StoreFailedError:
         """Record that the disk refused a write below `folder`, outside the log.
 
-        Where it is full, nothing is begun until there is room; where it fails, the daemon stops. Returns what tells.
+        A full disk keeps everything from beginning until there is room; a failing one stops the daemon.
+        Returns the error.
         """
         return self._refused(translate_os(error, folder), folder)
 
     async def close(self) -> None:
-        """Finish what is queued and close everything; `failure` has what went wrong. Safe to repeat."""
+        """Finish the queue and close everything; `failure` holds the error, if any. Safe to repeat."""
         self._hurried = True
         self.record_now()
         await asyncio.to_thread(self._asker.shutdown)
@@ -461,14 +465,15 @@ class StoreService:
                 if thing is not None:
                     await asyncio.to_thread(thing.close)
             except (LogError, sqlite3.Error) as error:
-                # Closing checkpoints, which a full disk refuses; the -wal file has everything for the next start.
+                # Closing checkpoints, which a full disk refuses; the -wal file has everything for the next
+                # start.
                 first = first or error
         self._view = self._reader = self._database = self._log = None
         if first is not None and self.failure is None and not isinstance(first, DatabaseFullError):
             self.failure = first
 
     def _open(self) -> None:
-        # Before anything is opened for writing: the files may be all that there is of what was acknowledged.
+        # Before anything is opened for writing: the files may be the only copy of the acknowledged events.
         require_own(self._paths)
         check_end(self._paths.events_db)
         refuse_lost_end(self._paths.events_db, self._paths.database_db)
@@ -491,7 +496,7 @@ class StoreService:
             self._view_check = ViewCheck(paths.events_db, paths.database_db, paths.second_view)
 
     def _check_view(self, check: ViewCheck) -> None:
-        """Check the next part of the view; after the last one, rest for a day. Make anew what is wrong."""
+        """Check the next part of the view; after the last one, make anew a wrong view and rest for a day."""
         try:
             if not check.check_part(_CHECKED_AT_REST_S):
                 return
@@ -522,12 +527,13 @@ class StoreService:
         self._files = {path: identity for path, identity in result.items() if identity != _NO_FILE}
 
     def _append_pending(self) -> None:
-        """Record every pending batch, in as many transactions as it takes; calls that find none do nothing."""
+        """Record every pending batch, in as many transactions as it takes; a call without any does
+        nothing."""
         while group := self._next_group():
             try:
                 for one, outcome in zip(group, self._append([one.batch for one in group]), strict=True):
                     one.outcome = outcome
-                # What was appended is durable from here on, whatever becomes of the view.
+                # The events are durable from here on, whatever becomes of the view.
                 if any(isinstance(one.outcome, Appended) for one in group):
                     self._follow()
             except Exception as error:  # noqa: BLE001 - `append` raises it to each caller
@@ -547,7 +553,7 @@ class StoreService:
         return group
 
     def _tell(self, group: Sequence[_Waiting]) -> None:
-        """Wake the callers, and call the listeners first, also for a caller that was cancelled meanwhile."""
+        """Wake the callers, and call the listeners first, also for a caller cancelled meanwhile."""
         if self._soon is not None and not self._pending:
             self._soon.cancel()
             self._soon = None
@@ -561,10 +567,10 @@ class StoreService:
                     listener(one.batch.events)
 
     def _append(self, batches: Sequence[Batch]) -> list[Appended | Exception]:
-        """Append batches; return what became of each.
+        """Append batches; return the outcome of each.
 
         Raises:
-            StoreFailedError: of all of them, the store is at fault.
+            StoreFailedError: the store is at fault, for all of them.
         """
         if self.failure is not None:
             raise StoreFailedError(f"nothing is recorded any more: {self.failure}")
@@ -585,14 +591,14 @@ class StoreService:
         return outcomes
 
     def _alone(self, batch: Batch) -> list[Appended | Exception]:
-        """Append a batch by itself, where all together were refused: a smaller one may still find room."""
+        """Append a batch by itself after all together were refused: a smaller one may still find room."""
         try:
             return self._append([batch])
         except StoreFailedError as error:
             return [error]
 
     def _follow(self) -> None:
-        """Bring the view up to the log; where there is no room for that now, `check` does so later."""
+        """Bring the view up to the log; without room for that now, `check` does so later."""
         if self._database is None:
             return
         try:
@@ -610,13 +616,13 @@ class StoreService:
             self.room.found(self._paths.state)
 
     def _use_room(self) -> bool:
-        """Use the room that there is again; return whether what waits may try its luck."""
+        """Use the regained room; return whether waiting appends may try again."""
         tried = False
         for folder in self.room.look():
             if folder != self._paths.state:
                 self.room.found(folder)
             elif self.room.waited_for and not self._behind:
-                tried = True  # whether it is room enough, they will find out
+                tried = True  # they will find out whether it is enough
             else:
                 self._follow()
                 tried = not self._behind
@@ -635,7 +641,8 @@ class StoreService:
     def _check_files(self) -> None:
         """Refuse to write into removed files: SQLite would write on without an error.
 
-        Without its -wal a log lacks what was not folded in; without a lock file another daemon may begin on it.
+        Without its -wal a log lacks the events not folded in; without a lock file another daemon may begin on
+        it.
         """
         gone = [path for path, identity in self._files.items() if _identity(path) != identity]
         if not gone:
@@ -646,7 +653,8 @@ class StoreService:
         raise self._fail(DatabaseIOError(f"{text}; start the daemon again"))
 
     def _saved(self, log: EventLog) -> str:
-        """Return the path of the recorded log; write it to a new file if no name leads to it and its -wal any more."""
+        """Return the path of the recorded log; write it to a new file if no name leads to it and its -wal any
+        more."""
         moved = [_name_now(self._files[path]) for path in _of_the_log(self._paths) if path in self._files]
         if None not in moved:
             if moved[0] == self._paths.events_db:
@@ -661,7 +669,7 @@ class StoreService:
         ):
             rescued = folder / f"events.db.rescued-{os.getpid()}"
             try:
-                # Ours alone, and never a name that another user prepared in a folder which all may write.
+                # Ours alone, and never a name prepared by another user in a folder that all may write.
                 os.close(os.open(rescued, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
                 log.copy_to(rescued)
             except (LogError, OSError) as error:
