@@ -1,1 +1,1 @@
-"""Watch remotes: when each is polled, what it says, and the events that follow."""
+"""Watch remotes: the polls' schedule, the remotes' answers, and the resulting events."""

@@ -1,8 +1,8 @@
-"""Who wrote each sorry, and when, as git says.
+"""Find the author and date of each sorry in git.
 
-A sorry that a watched commit brought was written in it. Of all others (those that were there at the first sight of a
-branch, and those that a merge brought) `git blame` says who wrote the line. The versions of the files that it reads are
-fetched in one request for many files. What git says is bounded and cleaned here: names and subjects are strangers'.
+A sorry new in a watched commit belongs to that commit's author. For all others (those at the first sight of a
+branch, and those from a merge) `git blame` names the author of the line. The file versions for it are fetched
+in one request for many files. Git's answers are bounded and cleaned here: names and subjects are strangers'.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LINES_BEFORE = 10
 """Lines of context before a sorry, so that git recognises a moved line."""
 LONGEST_NAME = 200
 EARLIEST = datetime(2005, 4, 7, tzinfo=UTC)
-"""The first commit that git made. An earlier date is that of a clock which was never set."""
+"""The date of git's own first commit. An earlier date comes from a clock never set."""
 _EVENTS_IN_A_BATCH = 300
 _TOO_MANY = f"its file has more than {MOST_VERSIONS:,} earlier versions"
 
@@ -47,7 +47,7 @@ log = structlog.get_logger("daemon.authors")
 
 
 class Authors:
-    """Asks git who wrote the sorries that nobody asked for yet.
+    """Asks git for the authors of sorries, once each.
 
     Args:
         mirror: the bare mirror of a repository.
@@ -59,10 +59,10 @@ class Authors:
         self._mirror = mirror
 
     async def record(self, repo: Repo) -> None:
-        """Record who wrote a repository's sorries.
+        """Record the authors of a repository's sorries.
 
         Raises:
-            RemoteError: git could not say, and may later.
+            RemoteError: git could not answer, and may later.
             StoreFailedError: it could not be recorded.
         """
         sorries = await self._store.ask(
@@ -94,7 +94,7 @@ class Authors:
         )
 
     async def _blame(self, mirror: Path, tip: str, files: Mapping[str, Sequence[UnwrittenSorry]]) -> None:
-        """Record who wrote the sorries of these files of a commit."""
+        """Record the authors of the sorries in these files of a commit."""
         # A line break in a name would be another name.
         paths = [path for path in files if path.isprintable()]
         readable = await self._fetch(mirror, tip, paths)
@@ -125,7 +125,7 @@ class Authors:
         await self._append([*events, *(_written(one, None, reason=reason) for one, reason in unknown)])
 
     async def _fetch(self, mirror: Path, tip: str, paths: Sequence[str]) -> Collection[str]:
-        """Fetch the earlier versions of files; return the files that have no more than are fetched."""
+        """Fetch the earlier versions of files; return the files within the bound."""
         if not paths:
             return ()
         names = await self._git.earlier_names(mirror, tip, paths)
@@ -142,7 +142,7 @@ class Authors:
         ]
 
     async def _subjects(self, mirror: Path, tip: str, authors: Iterable[Commit]) -> dict[str, str]:
-        """Return by commit the subject that names its pull request: its own, or that of the merge that brought it."""
+        """Map each commit to the subject with its pull request: its own, or that of the merge behind it."""
         subjects = {author.sha: author.subject for author in authors}
         unnumbered = {sha for sha, subject in subjects.items() if pull_request_of(subject) is None}
         if not unnumbered:

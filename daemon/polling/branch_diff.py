@@ -1,8 +1,8 @@
-"""From what is known to what is seen, as events: the watchlist, branches, commits.
+"""Turn the difference between the database and a remote into events: of the watchlist, branches and commits.
 
-The decisions ask the mirror what it has of a history (`MirrorHistory`). `Changes` owns the order in which a mirror is
-changed: what events cite is pinned before a fetch moves it away, and the contents of every commit that is reported are
-there before the event is recorded.
+The decisions ask the mirror for its histories (`MirrorHistory`). `Changes` owns the order in which a mirror
+is changed: commits cited in events are pinned before a fetch moves the refs, and a commit's contents are in
+the mirror before its event is recorded.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _SUBJECT_CHARS = 500
 
 @dataclass(frozen=True, slots=True)
 class KnownBranch:
-    """A branch as the database has it; `epoch` counts its creations, rewrites, deletions and unwatchings so far.
+    """A branch in the database; `epoch` counts its creations, rewrites, deletions and unwatchings so far.
 
     The epoch is part of every natural key: a force-push back to an earlier commit is another fact than the
     first sight of that commit, while the same poll made twice (a crash before the append) is the same fact.
@@ -56,7 +56,8 @@ class KnownBranch:
 
 
 class MirrorHistory:
-    """What a bare mirror has of a history. Thousands of branches may ask the same of one commit: git is asked once."""
+    """The history in a bare mirror. Thousands of branches may ask the same of one commit: git is asked
+    once."""
 
     def __init__(self, git: Git, mirror: Path) -> None:
         self._git = git
@@ -66,7 +67,7 @@ class MirrorHistory:
 
     async def is_ancestor(self, old: str, new: str) -> bool:
         if (old, new) not in self._reached:
-            # A mirror that was deleted and fetched anew lacks what a force-push dropped.
+            # A mirror deleted and fetched anew lacks the commits dropped by a force-push.
             there = await self._git.has_commit(self._mirror, old)
             self._reached[old, new] = there and await self._git.is_ancestor(self._mirror, old, new)
         return self._reached[old, new]
@@ -77,13 +78,14 @@ class MirrorHistory:
         return await self._git.merge_base(self._mirror, old, new)
 
     async def commits(self, new: str, *, after: str | None) -> Sequence[Commit]:
-        """First-parent commits of `new` that `after` does not reach, oldest first; without `after` just `new`."""
+        """Return the first-parent commits of `new` beyond `after`, oldest first; without `after` just
+        `new`."""
         if (new, after) not in self._commits:
             self._commits[new, after] = await self._git.first_parent(self._mirror, new, after=after)
         return self._commits[new, after]
 
     async def dropped(self, old: str, *, after: str | None) -> tuple[str, ...]:
-        """First-parent commits of `old` that `after` does not reach, newest first, at most DROPPED_AT_MOST."""
+        """Return the first-parent commits of `old` beyond `after`, newest first, at most DROPPED_AT_MOST."""
         if not await self._git.has_commit(self._mirror, old):
             return (old,)
         return await self._git.first_parent_shas(self._mirror, old, after=after, limit=DROPPED_AT_MOST)
@@ -97,10 +99,10 @@ def asked_for(branch: str, patterns: Sequence[str]) -> bool:
 def choose_branches(
     patterns: Sequence[str], *, default: str | None, heads: Mapping[str, str], repository: str
 ) -> dict[str, str]:
-    """Return the branches to watch and their tips: those that match a name or glob, else the default branch.
+    """Return the branches to watch and their tips: the matches of a name or glob, else the default branch.
 
     Raises:
-        RemoteError: there is none, with the reason.
+        RemoteError: there is none, for the reason in the message.
     """
     if not heads:
         raise RemoteError("empty", f"{repository}: has no branch")
@@ -126,7 +128,7 @@ def choose_branches(
 
 
 def moved_branches(known: Mapping[str, KnownBranch], *, wanted: Mapping[str, str]) -> list[str]:
-    """Return the wanted branches that are new, are back, or have another tip than the database knows."""
+    """Return the wanted branches that are new, are back, or have another tip than in the database."""
     return sorted(
         name
         for name, tip in wanted.items()
@@ -137,7 +139,7 @@ def moved_branches(known: Mapping[str, KnownBranch], *, wanted: Mapping[str, str
 def departure(
     repository: str, branch: str, why: type[BranchDeleted | BranchUnwatched], *, known: KnownBranch
 ) -> NewEvent:
-    """The event of a branch that went, or that the watchlist does not ask for any more."""
+    """Return the event of a branch gone from the remote or the watchlist."""
     body = why(repository=repository, branch=branch, last=known.tip)
     return _event(repository, body, branch, known.tip, str(known.epoch))
 
@@ -151,7 +153,7 @@ async def arrival(
     is_default: bool,
     history: MirrorHistory,
 ) -> list[NewEvent]:
-    """The events that lead from what is known of a branch to its tip, in order."""
+    """Return the events from the database's state of a branch to its tip, in order."""
     epoch = 0 if known is None else known.epoch
     if known is None or not known.live:
         body: EventBody = BranchCreated(repository=repository, branch=branch, tip=tip, is_default=is_default)
@@ -213,7 +215,7 @@ def is_mirror(mirror: Path) -> bool:
 
 
 def count_epochs(reader: LogReader, *, stream: str) -> dict[str, int]:
-    """Return how often each branch of a repository's stream began, was rewritten, or ended; see `KnownBranch`."""
+    """Count the beginnings, rewrites and ends of each branch in a repository's stream; see `KnownBranch`."""
     counts: dict[str, int] = defaultdict(int)
     for event in reader.read(stream=stream, types=_EPOCH_TYPES):
         counts[event.data["branch"]] += 1
@@ -221,13 +223,13 @@ def count_epochs(reader: LogReader, *, stream: str) -> dict[str, int]:
 
 
 Tips = Mapping[str, tuple[str, bool]]
-"""The branches as the database has them: tip, and whether the branch is live."""
+"""The branches in the database: tip, and whether the branch is live."""
 
 log = structlog.get_logger("daemon.poll")
 
 
 class Changes:
-    """Finds what is new. Remembers how often each branch began and ended, which only the log knows."""
+    """Finds changes. Remembers each branch's number of beginnings and ends, which only the log has."""
 
     def __init__(self, *, store: StoreService, git: Git, mirror: Callable[[str], Path]) -> None:
         self._store = store
@@ -236,14 +238,14 @@ class Changes:
         self._epochs: dict[str, dict[str, int]] = {}
 
     def forget(self, repository: str) -> None:
-        """Count anew: what was found may not have been recorded."""
+        """Count anew: the last changes may not have been recorded."""
         self._epochs.pop(repository, None)
 
     async def find(self, repo: Repo, tips: Tips, look: RemoteState) -> list[NewEvent]:
-        """Return the events that lead from what is known to what was seen, everything that they cite being there.
+        """Return the events from the database's state to the remote's, with their commits in the mirror.
 
         Raises:
-            RemoteError: it cannot be fetched, or what the watchlist asks for is not there.
+            RemoteError: it cannot be fetched, or a branch of the watchlist is missing.
         """
         if look.heads is None:
             return []
@@ -252,7 +254,7 @@ class Changes:
             log.warning("branch_refused", repository=repo.key, branch=repr(name)[:200])
         wanted = _tips_to_fetch(repo, tips, look, heads)
         branches = await self._with_epochs(repo, tips)
-        # Those that only left the watchlist are not deleted: the remote still has them.
+        # Branches that only left the watchlist are not deleted: the remote still has them.
         gone = sorted(
             (name in heads, name) for name, branch in branches.items() if branch.live and name not in wanted
         )
@@ -260,7 +262,7 @@ class Changes:
         mirror = self._mirror(repo.key)
         there = is_mirror(mirror)
         if there:
-            # Before the fetch moves the refs: what events cite stays readable for good.
+            # Before the fetch moves the refs: commits cited in events stay readable for good.
             leaves = {*(name for _, name in gone), *moved} & branches.keys()
             for sha in sorted({branches[name].tip for name in leaves}):
                 if await self._git.has_commit(mirror, sha):
@@ -287,7 +289,7 @@ class Changes:
             )
         needed = {event.body.sha for event in events if isinstance(event.body, CommitObserved)}
         if wanted and not there:
-            # The cache may be deleted at any time: what is due was observed, and has to be readable again.
+            # The cache may be deleted at any time: the commits of due jobs must be readable again.
             needed |= {*wanted.values(), *await self._store.ask(partial(_in_use, repository=repo.key))}
         await self._git.complete(mirror, sorted(needed))
         if wanted and not there:
@@ -316,21 +318,23 @@ def _tips_to_fetch(repo: Repo, tips: Tips, look: RemoteState, heads: Mapping[str
     try:
         return choose_branches(repo.branches, default=look.default_branch, heads=heads, repository=repo.key)
     except RemoteError:
-        # That the last watched branch went, or is not asked for any more, is a fact of its own, recorded before the
-        # complaint. A HEAD that leads nowhere says neither of a branch that still exists.
+        # The end of the last watched branch, or of its place in the watchlist, is a fact of its own, recorded
+        # before the complaint. A HEAD without a branch is no evidence against a branch that still exists.
         if not any(repo.branches or name not in heads for name in live):
             raise
         return {}
 
 
 def _in_use(view: sqlite3.Connection, *, repository: str) -> set[str]:
-    """The commits of a repository that jobs may still read: not scanned yet, or what a branch was last scanned at."""
+    """Return the commits of a repository that jobs may still read: unscanned ones, and each branch's last
+    scanned one."""
     waiting = {row.sha for row in queries.commits(view, repository=repository, state="observed")}
     return waiting | {row.scanned for row in queries.branches(view, repository) if row.scanned is not None}
 
 
 def watchlist_events(repos: Iterable[Repo], rows: Iterable[PolledRepository]) -> list[NewEvent]:
-    """Return `repository_watched` for every entry that is new or changed, `repository_unwatched` for what left."""
+    """Return `repository_watched` for every new or changed entry, `repository_unwatched` for every removed
+    one."""
     known = {row.repository: row for row in rows}
     events = []
     keys = set()
@@ -344,11 +348,12 @@ def watchlist_events(repos: Iterable[Repo], rows: Iterable[PolledRepository]) ->
 
 
 def _same(repo: Repo, row: PolledRepository) -> bool:
-    # After a rename the row has the new address, while the watchlist may keep the old one, which still leads there.
+    # After a rename the row has the new address, while the watchlist may keep the old one, which still leads
+    # there.
     try:
         renamed = repository_key(row.url) != row.repository
     except ValueError:
-        renamed = True  # what the forge says of its new address is none
+        renamed = True  # the forge's new address is not valid
     return (
         row.watched
         and (renamed or repo.url == row.url)

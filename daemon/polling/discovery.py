@@ -1,11 +1,10 @@
-"""Lean 4 repositories that could be watched: those of Reservoir's index, those that watched ones require, those on
-GitHub.
+"""Find Lean 4 repositories to watch: in Reservoir's index, among the requirements of watched ones, on GitHub.
 
-Each source is asked by itself, and one that does not answer costs the others nothing. Nothing is added to a watchlist.
+Each source is asked by itself, and a silent one costs the others nothing. Nothing is added to a watchlist.
 
-GitHub finds 1,000 repositories of a query at most. So a query is for those that were made between two days; where there
-are more, the span is halved, and a day is divided by the sizes of repositories. A repository whose language is Lean may
-be one of Lean 3: its `lean-toolchain`, asked by GraphQL for a hundred at a time, tells.
+GitHub returns 1,000 repositories of a query at most. So a query covers those created between two days; if
+there are more, the span is halved, and a day is divided by the sizes of repositories. A repository in Lean
+may be one of Lean 3: its `lean-toolchain`, asked by GraphQL for a hundred at a time, decides.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ RESERVOIR = "https://github.com/leanprover/reservoir-index"
 FIRST_DAY = date(2013, 1, 1)
 """No repository in Lean is older."""
 _MOST_FOUND = 1000
-"""So many repositories GitHub gives of a query."""
+"""GitHub's most results of a query."""
 _PAGE = 100
 _LARGEST_KB = 2**31
 _MOST_QUESTIONS = 2000
@@ -57,7 +56,7 @@ query($ids: [ID!]!) {
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A repository as a source names it. `url` is a stranger's; None: the source does not say."""
+    """A repository as a source names it. `url` is a stranger's; None: not in the source."""
 
     url: str
     stars: int | None = None
@@ -66,13 +65,13 @@ class Named:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A repository that is not watched.
+    """An unwatched repository.
 
     Attributes:
         repository: its key.
-        toolchain: the release that it names; None: not known.
-        stars: None: not known.
-        sources: who names it.
+        toolchain: its release of Lean; None: unknown.
+        stars: None: unknown.
+        sources: the sources with its name.
     """
 
     repository: str
@@ -85,16 +84,16 @@ class Candidate:
 def candidates(
     named: Mapping[str, Iterable[Named]], *, known: Collection[str]
 ) -> tuple[list[Candidate], int]:
-    """Return the repositories that sources name, those with most stars first, and how many of them are known.
+    """Return the sources' repositories, most stars first, and the number of known ones among them.
 
-    Addresses other than https are left out: a stranger's path or ssh address is none that this machine opens.
+    Addresses other than https are left out: this machine opens no stranger's path or ssh address.
 
     Args:
         named: by source.
         known: the keys of the watchlist.
     """
     result: dict[str, Candidate] = {}
-    # Forges read the names of owners and repositories in any case.
+    # Forges ignore case in the names of owners and repositories.
     watched, left_out = {key.lower() for key in known}, set[str]()
     for source, ones in named.items():
         for one in ones:
@@ -121,12 +120,12 @@ def candidates(
 def ask_outside(
     settings: Settings, *, index: str | None, github: bool, say: Callable[[str], None]
 ) -> tuple[dict[str, list[Named]], dict[str, str]]:
-    """Ask Reservoir's index and GitHub; return what each names, and why one could not be asked.
+    """Ask Reservoir's index and GitHub; return the repositories of each, and the reasons of failures.
 
     Args:
         index: the URL of the index; None: it is not asked.
         github: whether to ask GitHub, whose search needs a token.
-        say: takes sentences about what is waited for.
+        say: takes sentences about waits.
     """
     named, problems = dict[str, list[Named]](), dict[str, str]()
 
@@ -172,11 +171,11 @@ async def in_reservoir(git: Git, index: str, *, folder: Path) -> list[Named]:
 
     Args:
         index: its URL.
-        folder: an empty one, for what is fetched.
+        folder: an empty one, for the clone.
 
     Raises:
         RemoteError: it cannot be fetched.
-        JobError: what was fetched cannot be read.
+        JobError: the clone cannot be read.
     """
     clone = await git.shallow_clone(index, folder=folder, contents=f"blob:limit={_LARGEST_ENTRY}")
     with Mirror(clone) as contents:
@@ -185,7 +184,7 @@ async def in_reservoir(git: Git, index: str, *, folder: Path) -> list[Named]:
 
 
 def _entry(contents: Mirror, blob: str) -> bytes:
-    """Return a package's entry; b"" of a large one, which was not fetched or is not read."""
+    """Return a package's entry; b"" for a large one, neither fetched nor read."""
     try:
         data = contents.read(blob, most_bytes=_LARGEST_ENTRY)
     except JobError as error:
@@ -196,7 +195,7 @@ def _entry(contents: Mirror, blob: str) -> bytes:
 
 
 def _sources_of(data: bytes) -> Iterator[Named]:
-    """Yield the addresses in a package's entry; what is no such entry has none."""
+    """Yield the addresses in a package's entry; none if it is not a valid entry."""
     try:
         content = json.loads(data)
     except (ValueError, RecursionError):
@@ -211,7 +210,7 @@ def _sources_of(data: bytes) -> Iterator[Named]:
 
 
 def required_by(mirror: Path, manifests: Iterable[str]) -> list[Named]:
-    """Return the repositories that manifests in a mirror (git blobs) require; one that is refused names none.
+    """Return the repositories required by manifests in a mirror (git blobs); a refused manifest has none.
 
     Raises:
         JobError: there is no such mirror, or it lacks one.
@@ -234,8 +233,8 @@ class Search:
     """A search of GitHub for Lean 4 repositories, within its limits.
 
     Args:
-        say: takes a sentence where the search waits for a limit to end.
-        today: the last day on which a repository may have been made.
+        say: takes a sentence when the search waits for a limit to end.
+        today: the last day of a repository's creation.
     """
 
     def __init__(self, github: GitHub, *, say: Callable[[str], None], today: date | None = None) -> None:
@@ -244,7 +243,7 @@ class Search:
         self._today = today or datetime.now(UTC).date()
         self._questions = 0
         self.found: list[Named] = []
-        """Lean 4 repositories that are no forks and not archived, also where the search ended with an error."""
+        """Lean 4 repositories, without forks and archived ones, also if the search ended with an error."""
 
     async def run(self) -> None:
         """Search.
@@ -264,7 +263,7 @@ class Search:
     async def _of_language(
         self, first: date, last: date, sizes: tuple[int, int] | None = None
     ) -> AsyncIterator[str]:
-        """Yield the ids of repositories in Lean that were made between two days; of `sizes`, in kilobytes."""
+        """Yield the ids of repositories in Lean created between two days; of `sizes`, in kilobytes."""
         words = f"language:Lean created:{first}..{last}"
         if sizes is not None:
             words += f" size:{sizes[0]}..{sizes[1]}"
@@ -281,7 +280,7 @@ class Search:
                 yield one
 
     async def _page(self, words: str, page: int) -> tuple[int, list[str]]:
-        """Return how many repositories a query has, and the ids on a page of them."""
+        """Return the number of repositories of a query, and the ids on one page."""
         query = urlencode({"q": words, "per_page": _PAGE, "page": page}, quote_via=quote)
         what = "repositories in Lean"
         content = await self._request(f"/search/repositories?{query}", what)
@@ -292,7 +291,7 @@ class Search:
         return count, [one for one in ids if one]
 
     async def _lean_4_of(self, ids: list[str]) -> list[Named]:
-        """Return those of these repositories that have a toolchain of Lean 4."""
+        """Return those of these repositories with a toolchain of Lean 4."""
         what = "toolchains of repositories"
         # An Enterprise server has its GraphQL beside /api/v3, github.com beside nothing.
         address = f"{self._github.api_url.removesuffix('/v3')}/graphql"
@@ -305,7 +304,7 @@ class Search:
         return [named for node in nodes if isinstance(node, dict) and (named := _lean_4(node))]
 
     async def _request(self, address: str, what: str, **request: Any) -> dict[str, Any]:
-        """Return an answer; where a limit is used up, once it is not."""
+        """Return an answer; if a limit is used up, wait for its end."""
         self._questions += 1
         if self._questions > _MOST_QUESTIONS:
             raise RemoteError(
@@ -334,14 +333,14 @@ _Part = tuple[date, date, tuple[int, int] | None]
 
 
 def _halves(first: date, last: date, sizes: tuple[int, int] | None) -> tuple[_Part, ...]:
-    """Return the two halves of a span of days, or of a day's sizes; none of a size."""
+    """Return the two halves of a span of days, or of a day's sizes; nothing for a single size."""
     if first < last:
         middle = first + (last - first) // 2
         return (first, middle, sizes), (middle + timedelta(days=1), last, sizes)
     low, high = sizes or (0, _LARGEST_KB)
     if low == high:
         return ()
-    # Most repositories are small, so that the middle is one of magnitudes.
+    # Most repositories are small, so the middle is one of magnitudes.
     between = min(max(int((max(low, 1) * high) ** 0.5), low), high - 1)
     return (first, last, (low, between)), (first, last, (between + 1, high))
 

@@ -28,7 +28,7 @@ REMEDIES: Mapping[RepositoryProblem, str] = {
 
 
 class RemoteError(Exception):
-    """A repository cannot be read. `problem` is the state it gets; `retry_at` where the remote named a time.
+    """A repository cannot be read. `problem` is its new state; `retry_at` the remote's own time, if any.
 
     Without a remedy of its own it has that of its problem.
     """
@@ -43,7 +43,8 @@ class RemoteError(Exception):
 
 
 class ReplacedError(RemoteError):
-    """The name belongs to another repository: `before` is the id of the watched one, `forge_id` of the other."""
+    """The name belongs to another repository: `before` is the id of the watched one, `forge_id` of the
+    other."""
 
     def __init__(self, key: str, *, before: int, forge_id: int) -> None:
         super().__init__(
@@ -56,14 +57,14 @@ class ReplacedError(RemoteError):
 
 
 class SlowGitError(RemoteError):
-    """git did not end in its time."""
+    """git exceeded its time."""
 
 
 class NoSpaceError(RemoteError):
-    """The disk has no room for what git was to write."""
+    """The disk has no room for git's files."""
 
 
-# The first pattern that matches decides, so the specific ones come first.
+# The first matching pattern decides, so the specific ones come first.
 _PATTERNS: tuple[tuple[RepositoryProblem, re.Pattern[str]], ...] = (
     ("other_owner", re.compile(r"dubious ownership")),
     ("rate_limited", re.compile(r"returned error: 429|too many requests|rate limit", re.IGNORECASE)),
@@ -100,10 +101,10 @@ _FOLLOWS = "fatal: Could not read from remote repository."
 
 
 def classify(text: str, *, status: int, what: str, remote: bool) -> RemoteError:
-    """Turn what git printed into an error with a remedy. `remote` is false for work on our own mirror."""
+    """Turn git's messages into an error with a remedy. `remote` is false for work on our own mirror."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     told = [line for line in lines if line.startswith(("fatal:", "error:", "remote:"))] or lines
-    # What follows from the line before it says nothing more.
+    # A line that only follows from the one before it adds nothing.
     said = "; ".join([line for line in told if line != _FOLLOWS] or told)
     message = f"{what}: {said[:500] or f'git ended with status {status} and said nothing'}"
     problem: RepositoryProblem = "invalid"
@@ -111,7 +112,8 @@ def classify(text: str, *, status: int, what: str, remote: bool) -> RemoteError:
         result = next(((name, match) for name, pattern in _PATTERNS if (match := pattern.search(text))), None)
         problem = result[0] if result is not None else "unreachable"
         if result is not None and problem == "auth_failed":
-            # Of what refused a token only the words that we know: it may say the token, in any encoding.
+            # Repeat only known words about a refused token: the message may contain the token, in any
+            # encoding.
             message = f"{what}: {result[1][0].lower()}"
     if "No space left on device" in text:
         return NoSpaceError("invalid", message, remedy="free disk space on the cache folder's disk")

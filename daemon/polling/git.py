@@ -1,11 +1,11 @@
 """The git operations of the daemon: ls-remote, partial bare mirrors, histories, worktrees.
 
-A mirror is a partial clone (`--filter=blob:none`): every commit and folder listing, and of the files' contents only
-those of the commits that were asked for with `complete`. So the first sight of a repository with 500,000 commits does
-not bring half a million versions of its files. A remote that cannot filter sends everything, which is as good.
+A mirror is a partial clone (`--filter=blob:none`): every commit and folder listing, and files' contents only
+for the commits passed to `complete`. So the first sight of a repository with 500,000 commits does not bring
+half a million versions of its files. A remote that cannot filter sends everything, which is as good.
 
-Every failure is a RemoteError with a remedy and without credentials. Knows nothing of events or settings; how git is
-run is `daemon.polling.git_process`.
+Every failure is a RemoteError with a remedy and without credentials. Knows nothing of events or settings;
+`daemon.polling.git_process` runs git.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from daemon.polling.git_process import LONG, GitProcess, check_branch, check_sha
 
 KEEP = "refs/everlean/keep/"
 UNFINISHED = "everlean-unfinished"
-"""A file in a new mirror, for as long as it lacks what the one before it may have had."""
+"""A file in a new mirror, while it lacks objects of an earlier one."""
 REMOTE = "refs/remotes/origin/"
 _MOST_REFS_BYTES = 16 * 2**20
 """Some 200,000 branches; a remote is a stranger, and its answer must fit into a small daemon's memory."""
 _MOST_RENAMES = 8
-"""The most renames that the history of a file is followed through."""
+"""The most renames followed in the history of a file."""
 _ORIGIN = "origin"
 _CONTENTS_LATER = "--filter=blob:none"
 
@@ -49,10 +49,10 @@ class RemoteState:
     """The state of a remote, from the forge's API or from git.
 
     Attributes:
-        heads: None where no branch changed.
-        asked: the repository itself was asked about. If it answered with nothing new, the names, the number,
-            `archived` and `private` are None, and the default branch is the one that the caller knew.
-        moved: the address that was asked redirects to another.
+        heads: None if no branch changed.
+        asked: whether the repository itself was asked about. Without news, the names, the number, `archived`
+            and `private` are None, and the default branch is the caller's.
+        moved: whether the address redirects to another.
     """
 
     heads: Mapping[str, str] | None
@@ -69,7 +69,7 @@ class RemoteState:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Who wrote a commit, and when; `parents` is empty where nobody asked for them."""
+    """A commit's author and date; `parents` is empty if nobody asked for them."""
 
     sha: str
     author: str
@@ -82,7 +82,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class DatedCommit:
-    """A commit, its folder listing, and when it was made; `root`: it has no parent."""
+    """A commit, its folder listing and its date; `root`: it has no parent."""
 
     sha: str
     tree: str
@@ -96,7 +96,7 @@ class Git(GitProcess):
     # --- remotes ------------------------------------------------------------------------------------------
 
     async def ls_remote(self, url: str) -> RemoteRefs:
-        """List the remote's branches, and which of them is the default.
+        """List the remote's branches, and the default one.
 
         Raises:
             RemoteError: the remote cannot be read.
@@ -116,8 +116,8 @@ class Git(GitProcess):
     async def shallow_clone(self, url: str, *, folder: Path, contents: str = "blob:none") -> Path:
         """Make a bare clone in `folder` of the newest commit of the remote's default branch; return its path.
 
-        `contents`: git's filter of the files whose contents are fetched. What another than the default leaves out is
-        missing from then on, where git would try to fetch it, and end.
+        `contents`: git's filter of the files whose contents are fetched. With another one than the default,
+        the other contents are simply missing: git would try to fetch them, and end.
 
         Raises:
             RemoteError: the remote cannot be read.
@@ -130,7 +130,7 @@ class Git(GitProcess):
         return clone
 
     async def file_of(self, url: str, path: str, *, folder: Path) -> str | None:
-        """Return a small text file of the remote's default branch, None where it has none; nothing else is fetched.
+        """Return a small text file of the remote's default branch, None if missing; nothing else is fetched.
 
         Raises:
             RemoteError: the remote cannot be read.
@@ -154,14 +154,14 @@ class Git(GitProcess):
     async def fetch(self, mirror: Path, url: str, *, branches: Collection[str]) -> None:
         """Bring exactly these branches of the remote into `refs/remotes/origin/`; other branches leave it.
 
-        Of what the files hold nothing has to come along; `complete` brings it.
+        The files' contents need not come along; `complete` brings them.
 
         Raises:
             RemoteError: the remote cannot be read, or a name is no branch name.
         """
         for name in branches:
             check_branch(name)
-        # What git lacks of a history that is cut off it would fetch from there, without end.
+        # Git would fetch the missing part of a cut-off history from there, without end.
         if (mirror / UNFINISHED).exists() and (cut_off := _shallow(url)):
             raise RemoteError(
                 "invalid",
@@ -183,7 +183,8 @@ class Git(GitProcess):
     async def _fetch(
         self, mirror: Path, url: str, *options: str, text: str, in_background: bool = False
     ) -> None:
-        """Fetch what the text says, line by line: thousands of branches would not fit into an argument list."""
+        """Fetch the text's refs or objects, line by line: thousands of branches would not fit into an
+        argument list."""
         await self._run(
             "fetch", "--quiet", _CONTENTS_LATER, "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head",
             "--no-auto-maintenance", *options, "--stdin", "--", _ORIGIN,
@@ -192,7 +193,7 @@ class Git(GitProcess):
         self._keep_origin(mirror, url)
 
     async def complete(self, mirror: Path, shas: Iterable[str]) -> int:
-        """Bring the contents of all files of these commits that are not there; return how many came.
+        """Bring the missing contents of all files of these commits; return their number.
 
         Raises:
             RemoteError: the remote cannot be read, or does not give them.
@@ -206,7 +207,7 @@ class Git(GitProcess):
     # --- mirrors ------------------------------------------------------------------------------------------
 
     async def tips(self, mirror: Path) -> dict[str, str]:
-        """Return the branches that the mirror holds, and their tips."""
+        """Return the mirror's branches and their tips."""
         out = await self._run(
             "for-each-ref", "--format=%(objectname) %(refname)", REMOTE.rstrip("/"), mirror=mirror
         )
@@ -214,12 +215,12 @@ class Git(GitProcess):
         return {name.removeprefix(REMOTE): sha for sha, _, name in lines}
 
     async def forget(self, mirror: Path, branches: Iterable[str]) -> None:
-        """Delete the mirror's refs of these branches; the commits stay where a keep ref holds them."""
+        """Delete the mirror's refs of these branches; commits with a keep ref stay."""
         lines = [f"option no-deref\ndelete {REMOTE}{check_branch(name)}\n" for name in branches]
         await self._update_refs(mirror, lines)
 
     async def keep(self, mirror: Path, shas: Iterable[str]) -> None:
-        """Pin commits that events cite, so that no garbage collection takes them."""
+        """Pin commits cited in events, so that no garbage collection takes them."""
         await self._update_refs(mirror, [f"update {KEEP}{check_sha(sha)} {sha}\n" for sha in shas])
 
     async def _update_refs(self, mirror: Path, lines: Sequence[str]) -> None:
@@ -241,14 +242,14 @@ class Git(GitProcess):
         return None if result is None else result.split()[0]
 
     async def _merge_base(self, mirror: Path, *arguments: str) -> str | None:
-        """Return what `git merge-base` says; None for "no"."""
+        """Return the output of `git merge-base`; None for "no"."""
         result = await self._try("merge-base", *arguments, mirror=mirror)
         if result.status not in (0, 1):
             raise result.error("merge-base")
         return result.out.decode() if result.status == 0 else None
 
     async def first_parent(self, mirror: Path, new: str, *, after: str | None) -> Sequence[Commit]:
-        """Return the first-parent commits of `new` that `after` does not reach, oldest first.
+        """Return the first-parent commits of `new` beyond `after`, oldest first.
 
         Without `after` it is the one commit `new`: the baseline of a branch.
         """
@@ -271,14 +272,14 @@ class Git(GitProcess):
     async def first_parent_shas(
         self, mirror: Path, new: str, *, after: str | None, limit: int
     ) -> tuple[str, ...]:
-        """Return up to `limit` first-parent commits of `new` that `after` does not reach, newest first."""
+        """Return up to `limit` first-parent commits of `new` beyond `after`, newest first."""
         limits = [] if after is None else [f"^{check_sha(after)}"]
         options = ("--first-parent", f"--max-count={limit}", check_sha(new), *limits)
         out = await self._run("rev-list", *options, "--", mirror=mirror)
         return tuple(out.decode().split())
 
     async def history(self, mirror: Path, tip: str, *, most: int) -> list[DatedCommit]:
-        """Return the first-parent history of a commit, the newest first, at most so many commits.
+        """Return the first-parent history of a commit, the newest first, at most `most` commits.
 
         Raises:
             RemoteError: the mirror has no such commit.
@@ -302,7 +303,7 @@ class Git(GitProcess):
         return [DatedCommit(sha, tree, _time(at), not parents) for sha, tree, at, parents in lines]
 
     async def differences(self, mirror: Path, trees: Sequence[str]) -> list[dict[str, str]]:
-        """Return for each folder listing but the first its files that the one before it has not: their blobs by path.
+        """Return for each folder listing but the first its files new since the one before: blobs by path.
 
         Raises:
             RemoteError: the mirror lacks one.
@@ -315,7 +316,7 @@ class Git(GitProcess):
         return await asyncio.to_thread(_differences, out, len(trees) - 1)
 
     async def missing_contents(self, mirror: Path, trees: Iterable[str]) -> set[str]:
-        """Return the contents of files of these folder listings that the mirror lacks.
+        """Return the contents of files of these folder listings missing in the mirror.
 
         Raises:
             RemoteError: the mirror lacks one.
@@ -324,9 +325,10 @@ class Git(GitProcess):
         return set(await self._missing(mirror, lines, in_background=True)) if lines else set()
 
     async def earlier_names(self, mirror: Path, sha: str, paths: Collection[str]) -> set[str]:
-        """Return the names that files had in the history of a commit, their present ones among them.
+        """Return all names of files in the history of a commit, their present ones among them.
 
-        Of the commits that began one of them git compares what else went there, which it fetches where it has to.
+        To find renames, git compares the other files of the commits in which a name begins, and fetches their
+        contents if it must.
 
         Raises:
             RemoteError: the mirror has no such commit, or the remote cannot be read.
@@ -363,18 +365,17 @@ class Git(GitProcess):
     async def blame(
         self, mirror: Path, sha: str, path: str, ranges: Iterable[tuple[int, int]]
     ) -> dict[int, Commit]:
-        """Return who wrote lines of a file as a commit has it, by line.
+        """Return the authors of lines in a commit's version of a file, by line.
 
-        Changed white space is nobody's work, nor is a text's move to another place of its file.
-
-        What `bring` did not fetch, git does, one request at a time.
+        Changed white space is nobody's work, nor is a text's move to another place of its file. Git fetches
+        contents not brought before, one request at a time.
 
         Args:
             ranges: first and last lines, from 1, inclusive.
 
         Raises:
             SlowGitError: it takes too long.
-            RemoteError: the mirror has no such commit or file, or the file not so many lines.
+            RemoteError: the mirror has no such commit or file, or the file has too few lines.
         """
         lines = (f"-L{first},{last}" for first, last in ranges)
         out = await self._run(
@@ -386,12 +387,13 @@ class Git(GitProcess):
     async def last_authors(
         self, mirror: Path, sha: str, path: str, *, first: int, last: int
     ) -> frozenset[tuple[str, str]]:
-        """Return who wrote these lines (from 1, inclusive) of a file as a commit has it: names and e-mail addresses.
+        """Return the authors of these lines (from 1, inclusive) of a commit's file: names and e-mail
+        addresses.
 
         Raises:
-            RemoteError: the mirror has no such commit or file, or the file not so many lines.
+            RemoteError: the mirror has no such commit or file, or the file has too few lines.
         """
-        # One request for all versions of the file that are not there, where blame would make one for each.
+        # One request for all missing versions of the file; blame would make one for each.
         await self.bring(mirror, await self.missing_versions(mirror, sha, [path]))
         lines = await self.blame(mirror, sha, path, [(first, last)])
         return frozenset((line.author, line.mail) for line in lines.values())
@@ -411,10 +413,10 @@ class Git(GitProcess):
     async def merges_of(
         self, mirror: Path, tip: str, shas: Collection[str], *, most_commits: int
     ) -> dict[str, str]:
-        """Return the merge that brought each of these commits to the first parents of `tip`, of those that one did.
+        """Map each of these commits to the merge behind it among the first parents of `tip`, if there is one.
 
         Args:
-            most_commits: so many are read of the history, the newest.
+            most_commits: the most commits of the history to read, from the newest.
 
         Raises:
             RemoteError: the mirror has no such commit.
@@ -425,7 +427,7 @@ class Git(GitProcess):
         )  # fmt: skip
         return await asyncio.to_thread(_merges, out.decode(), tip, shas)
 
-    # --- contents that are not there ------------------------------------------------------------------------
+    # --- missing contents -----------------------------------------------------------------------------------
 
     @property
     def _long_s(self) -> float:
@@ -438,11 +440,12 @@ class Git(GitProcess):
             self._keep_origin(mirror, url)
 
     def _keep_origin(self, mirror: Path, url: str) -> None:
-        """Remember what `_origin` would ask a process; each fetch writes the configuration anew."""
+        """Remember the URL, so that `_origin` need not ask a process; each fetch writes the configuration
+        anew."""
         self._origins[mirror] = _version(mirror / "config"), url
 
     async def _origin(self, mirror: Path) -> str | None:
-        """Return the URL of the mirror's last fetch; None where that was before there were partial mirrors."""
+        """Return the URL of the mirror's last fetch; None for a fetch from before partial mirrors."""
         version, known = _version(mirror / "config"), self._origins.get(mirror)
         if version is None or known is None or known[0] != version:
             result = await self._try("config", "--get", f"remote.{_ORIGIN}.url", mirror=mirror)
@@ -451,7 +454,8 @@ class Git(GitProcess):
         return known[1]
 
     async def _missing(self, mirror: Path, revisions: str, *, in_background: bool = False) -> list[str]:
-        """Return what `git rev-list` finds to be missing of these revisions, one a line, then "--" and paths."""
+        """Return the objects that `git rev-list` misses for these revisions, one a line, then "--" and
+        paths."""
         out = await self._run(
             "rev-list", "--objects", "--no-object-names", "--ignore-missing", "--missing=print", "--stdin",
             mirror=mirror, text=revisions, timeout_s=self._long_s, in_background=in_background,
@@ -459,7 +463,7 @@ class Git(GitProcess):
         return [line[1:] for line in out.decode().split() if line.startswith("?")]
 
     async def bring(self, mirror: Path, objects: Sequence[str], *, in_background: bool = False) -> int:
-        """Fetch objects, all in one request; return how many they are.
+        """Fetch objects, all in one request; return their number.
 
         Raises:
             RemoteError: the remote cannot be read, or does not give them.
@@ -479,7 +483,8 @@ class Git(GitProcess):
 
 
 def _differences(out: bytes, number: int) -> list[dict[str, str]]:
-    """Read what git diff-tree --stdin -z says of so many pairs: before the first difference of each a line names it."""
+    """Read the output of git diff-tree --stdin -z for `number` pairs: a line names each before its first
+    difference."""
     result: list[dict[str, str]] = [{} for _ in range(number)]
     at = -1
     fields = iter(out.split(b"\0"))
@@ -495,7 +500,7 @@ def _differences(out: bytes, number: int) -> list[dict[str, str]]:
 
 
 def _shallow(url: str) -> Path | None:
-    """Return the folder of a shallow clone on this machine; None of anything else."""
+    """Return the folder of a shallow clone on this machine; None for anything else."""
     folder = Path(url.removeprefix("file://"))
     if not folder.is_absolute():
         return None
@@ -503,12 +508,12 @@ def _shallow(url: str) -> Path | None:
 
 
 def _of_paths(sha: str, paths: Iterable[str]) -> str:
-    """Return how `--stdin` names the history of files."""
+    """Return the `--stdin` form of the history of files."""
     return "\n".join((check_sha(sha), "--", *sorted(paths), ""))
 
 
 def _blamed(out: str) -> dict[int, Commit]:
-    """Read what git blame --porcelain says: of a commit all that is known where it is first named."""
+    """Read the output of git blame --porcelain: a commit's details come with its first line."""
     about: dict[str, dict[str, str]] = defaultdict(dict)
     lines: dict[int, str] = {}
     sha = ""
@@ -538,7 +543,8 @@ def _blamed(out: str) -> dict[int, Commit]:
 
 
 def _merges(out: str, tip: str, shas: Collection[str]) -> dict[str, str]:
-    """Return of a list of commits with their parents which merge brought these to the first parents of the tip."""
+    """Map these commits to the merges behind them among the first parents of the tip, from a list of commits
+    with parents."""
     parents = {sha: rest for sha, *rest in (line.split() for line in out.splitlines())}
     line = []
     commit: str | None = tip
@@ -560,7 +566,7 @@ def _merges(out: str, tip: str, shas: Collection[str]) -> dict[str, str]:
 
 
 def _version(file: Path) -> tuple[int, int, int] | None:
-    """Return what changes whenever a file is written anew; None without one."""
+    """Return a value that changes with each write of the file; None without a file."""
     try:
         about = file.stat()
     except OSError:
@@ -569,6 +575,6 @@ def _version(file: Path) -> tuple[int, int, int] | None:
 
 
 def _time(seconds: str) -> datetime:
-    # Commits with absurd dates exist; a date that no calendar has becomes the epoch.
+    # Commits with absurd dates exist; a date outside every calendar becomes the epoch.
     value = int(seconds) if seconds.isdecimal() else 0
     return datetime.fromtimestamp(value if value < 253_402_300_800 else 0, tz=UTC)

@@ -1,6 +1,6 @@
 """Run git: no prompt, no hooks, only our configuration, bounded output, a deadline, no process left behind.
 
-Owns the environment of the process, the token in it, and its end. Names and ids that a remote sends are checked here
+Owns the environment of the process, the token in it, and its end. A remote's names and ids are checked here
 before any command has them.
 """
 
@@ -102,7 +102,7 @@ _CONFIG = (
     ("protocol.ext.allow", "never"),
     ("credential.helper", ""),
     ("submodule.recurse", "false"),
-    # Commits that events cite must stay readable: nothing is collected behind our back.
+    # Commits cited in events must stay readable: nothing is collected behind our back.
     ("gc.auto", "0"),
     ("maintenance.auto", "false"),
     ("http.lowSpeedLimit", "1000"),
@@ -125,10 +125,9 @@ _ENVIRONMENT = {
 
 
 class GitProcess:
-    """Runs git: `parallel` processes at a time, and more where some are slow.
+    """Runs git: `parallel` processes at a time, and more if some are slow.
 
-    `token` gives the secret for a URL's host, or None; `safe` the paths that it may read although they are of another
-    user.
+    `token` gives the secret for a URL's host, or None; `safe` the paths of other users that it may read.
     """
 
     def __init__(
@@ -157,10 +156,10 @@ class GitProcess:
         most_bytes: int = _MOST_OUTPUT_BYTES,
         in_background: bool = False,
     ) -> bytes:
-        """Run git and return what it printed; `url` is the remote that it talks to, None for work on a mirror alone.
+        """Run git and return its output; `url` is the remote, None for work on a mirror alone.
 
-        `lazily_from` is the remote that may be asked for contents which the mirror lacks. Without one git is not let
-        out: what is missing is missing at once. What runs `in_background` leaves the processor to all others.
+        `lazily_from` is a remote for missing contents. Without one git is not let out: missing contents are
+        an error at once. Processes `in_background` leave the processor to all others.
 
         Raises:
             RemoteError: it failed, took too long, or printed too much.
@@ -244,10 +243,10 @@ class GitResult:
 
 @lru_cache(maxsize=16)
 def _telling(safe: tuple[str, ...]) -> str:
-    """Return a file of git's configuration that names these directories as safe, for as long as this process lives.
+    """Return a git configuration file with these safe directories, for the life of this process.
 
-    git clears what it was told by variables before it starts the other side of a path, but not where its global
-    configuration is.
+    git clears its variables before it starts the other side of a path, but not the place of its global
+    configuration.
     """
     lines = ["[safe]"]
     for path in safe:
@@ -263,12 +262,12 @@ def environment(
 ) -> dict[str, str]:
     """Return the whole environment of a git process: an allow-list, our switches, and our configuration.
 
-    The token goes to the host of `url` only, in a header that git reads from here: not from its arguments, which
+    The token goes to the host of `url` only, in a header read from here: not from git's arguments, which
     every user of the machine can see, and not from a file, which would outlive it.
     """
     variables = {name: os.environ[name] for name in _PASSED_ON if name in os.environ} | _ENVIRONMENT
     if url is None:
-        # A partial mirror would ask its remote for whatever it lacks, even when asked whether it has it.
+        # A partial mirror would ask its remote for missing objects, even when asked whether it has them.
         variables["GIT_ALLOW_PROTOCOL"] = "none"
     elif safe:
         variables["GIT_CONFIG_GLOBAL"] = _telling(safe)
@@ -297,7 +296,7 @@ class _TooMuchError(Exception):
 async def _communicate(
     process: asyncio.subprocess.Process, text: bytes, *, most_bytes: int
 ) -> tuple[bytes, bytes]:
-    """Like `Process.communicate`, with bounds: a remote can make git print for as long as it likes.
+    """Like `Process.communicate`, with bounds: a remote can make git print without end.
 
     Raises:
         _TooMuchError: standard output is longer; standard error is cut, and drained.
@@ -336,7 +335,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    # asyncio's wait ends only after its pipes do, and a pipe that is not read to its end stays open for good.
+    # asyncio's wait ends only after its pipes do, and a pipe not read to its end stays open for good.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_LAST_READ_S):
             for stream in (process.stdout, process.stderr):

@@ -1,20 +1,21 @@
 """Client of GitHub's REST API: one request at a time unless one is slow, inside its rate limits.
 
-Owns the questions, the rule for which repositories the API answers, the token in use (`Forge`), and the requests made
-for a person who waits (`Calls`). The poller's errors are tried again by themselves; those of `Calls` say what to do.
+Owns the questions, the choice of repositories for the API, the token in use (`Forge`), and the requests for a
+waiting person (`Calls`). The poller's errors are retried by themselves; those of `Calls` have remedies.
 
-An unchanged repository costs one conditional request: the list of its branches. What the repository itself says (its
-default branch, its name, whether it is archived) is asked where the list changed, where it was redirected, and where
-the caller wants it.
+An unchanged repository costs one conditional request: the list of its branches. The repository itself (its
+default branch, its name, whether it is archived) is asked about if the list changed, if the address was
+redirected, and if the caller wants it.
 
-Who is asked about what: `[github] api_url` names the API; empty and with a token it is https://api.github.com. It
-answers for the watchlist entries on the forge that it belongs to, and for no others (nor does the token go
-anywhere else):
-    - the entry's host is the API's own host (GitHub Enterprise: https://HOST/api/v3 for https://HOST/owner/name);
-    - the API's host is `api.` plus the entry's host (api.github.com for github.com);
-    - the API is on this machine's loopback address, the entry is a local path, and there is no token or
-      `[github] local_repositories` is set: a local server speaking for local repositories, which is how tests run.
-Every other entry, and every entry where neither a token nor `api_url` is configured, is read by `git ls-remote`.
+The API: `[github] api_url`; if empty and with a token, https://api.github.com. It answers for the watchlist's
+entries on its own forge, and for no others (nor does the token go anywhere else):
+
+- the entry's host is the API's own host (GitHub Enterprise: https://HOST/api/v3 for https://HOST/owner/name);
+- the API's host is `api.` plus the entry's host (api.github.com for github.com);
+- the API is on this machine's loopback address, the entry is a local path, and there is no token or
+  `[github] local_repositories` is set: a local server for local repositories, as in the tests.
+
+`git ls-remote` reads every other entry, and every entry without a token and `api_url`.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ _MOST_BYTES = 16 * 2**20
 class RequestMemory(BaseModel):
     """State of the last request for a repository, which makes the next one cheaper.
 
-    `moved`: the address redirects, to the repository with this `number`. Asked by that, no redirect is paid for.
+    `moved`: the address redirects, to the repository with this `number`. A request by number costs no
+    redirect.
     """
 
     model_config = ConfigDict(frozen=True, strict=True)
@@ -73,11 +75,11 @@ NOTHING = RequestMemory()
 
 
 class GitHub(Transport):
-    """A client for one API. One request at a time, as GitHub asks, unless one is slow.
+    """A client for one API. One request at a time, by GitHub's rule, unless one is slow.
 
     Args:
         local: whether an API on the loopback hears, with the token, of repositories that are paths.
-        renew: called when the token is refused; returns the token as it is now, which may be a new one.
+        renew: called when the token is refused; returns the present token, perhaps a new one.
     """
 
     def __init__(
@@ -101,7 +103,7 @@ class GitHub(Transport):
         return wanted == (self.api_url, self.token, self.timeout_s, self._local)
 
     def name_of(self, key: str) -> str | None:
-        """Return owner/name where this API answers for the repository, else None."""
+        """Return owner/name if this API answers for the repository, else None."""
         host, _, name = key.partition("/")
         if name.count("/") != 1:
             return None
@@ -113,7 +115,7 @@ class GitHub(Transport):
         return name if mine else None
 
     def token_for(self, url: str) -> str | None:
-        """Return the token where git may send it to this URL's host."""
+        """Return the token if git may send it to this URL's host."""
         parts = urlsplit(url)
         host = parts.netloc.lower()
         if parts.scheme == "https" and host in (self._host, self._host.removeprefix("api.")):
@@ -125,9 +127,9 @@ class GitHub(Transport):
     ) -> RemoteState:
         """Query all branches and, if there is a reason (or `ask_about`), the repository itself.
 
-        Each is asked only whether it changed since the ETag that is remembered. With `ask_about` it is asked by its
-        name, whatever number is remembered: its old name may have been given back, or to another one. So is one
-        whose number no longer exists, or has news: git fetches them by the name.
+        Each request is conditional on the remembered ETag. With `ask_about` the repository is asked by its
+        name, whatever the remembered number: its old name may have been given back, or to another one. So is
+        one whose number no longer exists, or has news: git fetches them by the name.
 
         Raises:
             RemoteError: gone, private, rate limited, empty, or out of reach.
@@ -154,7 +156,7 @@ class GitHub(Transport):
                 if about := remembered.etags.get("repository"):
                     fresh["repository"] = about
                 return RemoteState(None, known, moved=moved, etags=fresh)
-            # Of one that moved the number is wanted, which a 304 does not say.
+            # A moved repository's number is needed, and a 304 lacks it.
             about = None if moved and remembered.number is None else remembered.etags.get("repository")
             answer, _ = await self.get(base, etag=about, what=name)
             if answer.status == 304:
@@ -163,7 +165,7 @@ class GitHub(Transport):
             content = json_object(answer, name)
             default = text(content.get("default_branch")) or known
             if heads is None and default != known:
-                # Another default branch means other branches to watch: the list is wanted, whatever its ETag says.
+                # Another default branch means other branches to watch: the list is needed, whatever its ETag.
                 heads, etag, _ = await self._heads(base, etag=None, what=name)
                 fresh = {"branches": etag} if etag else {}
             if etag := answer.headers.get("etag"):
@@ -184,7 +186,7 @@ class GitHub(Transport):
     async def call(
         self, method: str, address: str, *, what: str, body: Mapping[str, Any] | None = None
     ) -> Answer:
-        """Make one request; what its status means is the caller's to say. Only a question follows redirects.
+        """Make one request; the caller reads its status. Only a question follows redirects.
 
         Raises:
             RemoteError: rate limited, out of reach, or redirected to another host.
@@ -199,7 +201,8 @@ class GitHub(Transport):
     async def _asking(self, what: str) -> AsyncIterator[None]:
         """Make the requests of one question, in turn and within one deadline.
 
-        GitHub wants one request of a token at a time. A slow question loses its turn: others may be answered quickly.
+        GitHub wants one request of a token at a time. A slow question loses its turn: others may be answered
+        quickly.
 
         Raises:
             RemoteError: the time is up.
@@ -241,7 +244,7 @@ class GitHub(Transport):
                 if isinstance(ref, str) and isinstance(sha, str) and ref.startswith(_BRANCHES):
                     heads[ref.removeprefix(_BRANCHES)] = sha
             address = self.same_host(answer.following, what) if answer.following else None
-        # An ETag speaks for its page only: of several pages the later ones could change unseen.
+        # An ETag covers its page only: of several pages the later ones could change unseen.
         return heads, first_etag, moved
 
 
@@ -249,10 +252,10 @@ log = structlog.get_logger("daemon.forge")
 
 
 class Forge:
-    """The token in use and the client that carries it, read again with every reload.
+    """The token in use and its client, read again with every reload.
 
     Args:
-        renewed: called when a token that was refused has given way to a new one.
+        renewed: called when a refused token has given way to a new one.
     """
 
     def __init__(self, *, renewed: Callable[[], None] = lambda: None) -> None:
@@ -272,9 +275,9 @@ class Forge:
         return ""
 
     def connect(self, settings: Settings) -> GitHub | None:
-        """Apply the token, and make the client that it (or an `api_url`) needs; return the old client, to be closed.
+        """Apply the token, and make the client for it or an `api_url`; return the old client, to close.
 
-        A client that would be the same stays, with what it knows of limits.
+        An equal client stays, with its knowledge of limits.
         """
         self._settings = settings
         token, before = self._read(), self.github
@@ -294,11 +297,11 @@ class Forge:
         return before
 
     def token_for(self, url: str) -> str | None:
-        """Return what git may show to this URL's host."""
+        """Return the secret that git may show to this URL's host."""
         return self.github.token_for(url) if self.github else None
 
     def secrets(self) -> tuple[str, ...]:
-        """Return the secrets that no log may contain."""
+        """Return the secrets to keep out of every log."""
         return (self._token,) if self._token else ()
 
     def _renew(self) -> str | None:
@@ -311,7 +314,7 @@ class Forge:
         return token
 
     def _read(self) -> str | None:
-        """Return the current token; None if none can be used, and `problem` says why."""
+        """Return the current token; None if none can be used, for the reason in `problem`."""
         if self._settings is None:
             return None
         try:
@@ -336,7 +339,7 @@ _NEEDED = (
 class ProposalError(Exception):
     """A proof is not proposed; the message names the thing, the reason and the remedy.
 
-    `status` is the HTTP status that it comes from, None where it comes from none.
+    `status` is the HTTP status behind it, None without one.
     """
 
     def __init__(self, message: str, *, status: int | None = None) -> None:
@@ -360,12 +363,12 @@ class Calls:
         body: Mapping[str, Any] | None = None,
         absent: Collection[int] = (),
     ) -> Any:
-        """Make one request; return the JSON that came back, None where the status is one of `absent`.
+        """Make one request; return the JSON of the answer, None if the status is one of `absent`.
 
-        `what` says in words what the request is for.
+        `what` is the purpose of the request, in words.
 
         Raises:
-            ProposalError: refused, rate limited, out of reach, or no answer that could be understood.
+            ProposalError: refused, rate limited, out of reach, or an answer that could not be understood.
         """
         try:
             answer = await self._github.call(method, address, what=what, body=body)
@@ -414,10 +417,10 @@ class Calls:
         return value
 
     def items(self, content: Any, what: str) -> list[dict[str, Any]]:
-        """Return an answer that is a list of objects.
+        """Return an answer's list of objects.
 
         Raises:
-            ProposalError: it is not.
+            ProposalError: it is none.
         """
         if not isinstance(content, list) or not all(isinstance(item, dict) for item in content):
             raise self.strange(what)

@@ -1,10 +1,10 @@
-"""One request to GitHub's API: token, limits, redirects on the same host only, answers and failures translated.
+"""Send one request to GitHub's API: token, limits, redirects on the same host only, errors translated.
 
-Limits are of two kinds. The primary limit is a quota an hour ("core" for REST), in the `x-ratelimit-…` headers of every
-answer. A secondary limit is GitHub's patience: 403 or 429, sometimes with `retry-after`; it stops everything, and the
-wait doubles with each in a row. Waits are measured on a clock that no one sets.
+Limits are of two kinds. The primary limit is a quota an hour ("core" for REST), in the `x-ratelimit-…`
+headers of every answer. A secondary limit is GitHub's patience: 403 or 429, sometimes with `retry-after`; it
+stops everything, and the wait doubles with each in a row. Waits are measured on a clock that is never set.
 
-A token that was refused is not sent again before there is another one, or some minutes have passed: GitHub locks out
+A refused token is not sent again before there is another one, or some minutes have passed: GitHub locks out
 clients that keep trying.
 """
 
@@ -51,8 +51,8 @@ _REFUSALS: Mapping[int, tuple[RepositoryProblem, str, str]] = {
 def refusal(status: int, *, what: str, api_url: str) -> RemoteError:
     """Return the error for a status that is neither an answer nor a limit.
 
-    What the answer says is not repeated: this is recorded for ever, and whoever refuses a token may say it in any
-    encoding.
+    It does not repeat the answer's text: errors are recorded for ever, and a server that refuses a token may
+    quote it in any encoding.
     """
     problem, meant, remedy = _REFUSALS.get(status, ("unreachable", "", ""))
     return RemoteError(problem, f"{what}: {api_url} answered {status}{meant}", remedy=remedy)
@@ -68,7 +68,7 @@ def not_understood(what: str) -> RemoteError:
 
 
 def message(answer: Answer) -> str:
-    """Return GitHub's message and the errors that it lists, in one line; "" where it says nothing."""
+    """Return GitHub's message and its list of errors, in one line; "" without any."""
     try:
         content = answer.json()
     except NotJsonError:
@@ -85,10 +85,10 @@ def message(answer: Answer) -> str:
 
 
 def json_object(answer: Answer, what: str) -> dict[str, Any]:
-    """Return an answer that is an object.
+    """Return an answer's object.
 
     Raises:
-        RemoteError: it is not.
+        RemoteError: it is none.
     """
     content = _json(answer, what)
     if not isinstance(content, dict):
@@ -97,10 +97,10 @@ def json_object(answer: Answer, what: str) -> dict[str, Any]:
 
 
 def json_list(answer: Answer, what: str) -> list[dict[str, Any]]:
-    """Return an answer that is a list of objects.
+    """Return an answer's list of objects.
 
     Raises:
-        RemoteError: it is not.
+        RemoteError: it is none.
     """
     content = _json(answer, what)
     if not isinstance(content, list) or not all(isinstance(item, dict) for item in content):
@@ -109,7 +109,7 @@ def json_list(answer: Answer, what: str) -> list[dict[str, Any]]:
 
 
 def text(value: Any) -> str | None:
-    """Return a text that is one and not empty."""
+    """Return a value if it is a text and not empty, else None."""
     return value if isinstance(value, str) and value else None
 
 
@@ -128,14 +128,14 @@ def _json(answer: Answer, what: str) -> Any:
 CORE = "core"
 _ALL = ""
 _UNSAID = Backoff(60.0, 3600.0)
-"""For a refusal that does not say for how long: GitHub wants at least a minute then, and more each time."""
+"""For a refusal without a time: GitHub then wants at least a minute, and more each time."""
 _LONGEST_RESET_S = 7200.0
 _SAID_OF_LIMITS = ("rate limit", "abuse detection")
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A quota as an answer's headers report it, and when it is full again."""
+    """A quota from an answer's headers, and the time when it is full again."""
 
     limit: int | None
     remaining: int
@@ -152,14 +152,14 @@ class Limits:
         elapsed: Callable[[], float] = elapsed_s,
     ) -> None:
         self.quotas: dict[str, Quota] = {}
-        """The quotas by name, as the last answers told them."""
+        """The quotas by name, from the last answers."""
         self._now = now
         self._elapsed = elapsed
         self._until: dict[str, float] = {}
         self._refusals = 0
 
     def blocked_s(self) -> float:
-        """Return for how many seconds no request may be made; 0 where it may."""
+        """Return the seconds for which no request may be made; 0 if one may."""
         until = max(self._until.get(_ALL, 0.0), self._until.get(CORE, 0.0))
         return max(0.0, until - self._elapsed())
 
@@ -167,7 +167,7 @@ class Limits:
         """Refuse a request while GitHub's limits forbid it.
 
         Raises:
-            RemoteError: rate limited, with when it ends.
+            RemoteError: rate limited, with the time of its end.
         """
         wait_s = self.blocked_s()
         if wait_s > 0:
@@ -200,7 +200,7 @@ class Limits:
             self._refusals = 0
 
     def _refused(self, what: str, *, resource: str, wait_s: float | None) -> RemoteError:
-        """Note that a request was refused for a limit, and return the error that says so."""
+        """Note a refusal for a limit, and return its error."""
         until = self._until.get(resource, 0.0)
         if wait_s is None and until > self._elapsed():
             return self._error(
@@ -253,7 +253,7 @@ class Transport:
     """The way to one API.
 
     Args:
-        renew: called when the token is refused; returns the token as it is now, which may be a new one.
+        renew: called when the token is refused; returns the present token, perhaps a new one.
     """
 
     def __init__(
@@ -268,7 +268,7 @@ class Transport:
         self.timeout_s = timeout_s
         self.limits = Limits()
         self.requests: Counter[str] = Counter()
-        """Requests made, by what they were about."""
+        """The number of requests, by their subjects."""
         self.token: str | None = None
         self._renew = renew
         self._client = HttpClient(
@@ -283,10 +283,10 @@ class Transport:
         self._take_token(token)
 
     async def get(self, address: str, *, etag: str | None, what: str) -> tuple[Answer, bool]:
-        """Send one request; return the answer (200 or 304) and whether it came from another address (a rename).
+        """Send one request; return the answer (200 or 304) and whether its address was another (a rename).
 
         Raises:
-            RemoteError: any other answer, a redirect to another host, or what `send` raises.
+            RemoteError: any other answer, a redirect to another host, or an error of `send`.
         """
         answer, moved = await self.follow(address, etag=etag, what=what)
         if answer.status not in (200, 304):
@@ -294,10 +294,10 @@ class Transport:
         return answer, moved
 
     async def follow(self, address: str, *, what: str, **request: Any) -> tuple[Answer, bool]:
-        """Send a question, as `send`, to wherever it is redirected; return the answer and whether it was.
+        """Send a question, as `send`, and follow redirects; return the answer and whether there was one.
 
         Raises:
-            RemoteError: a redirect to another host, or what `send` raises.
+            RemoteError: a redirect to another host, or an error of `send`.
         """
         for turn in range(4):
             answer = await self.send(address, what=what, **request)
@@ -318,9 +318,10 @@ class Transport:
         body: Mapping[str, Any] | None = None,
         read_refusals: bool = True,
     ) -> Answer:
-        """One request, with the token as it is now.
+        """Send one request, with the present token.
 
-        `read_refusals`: a 403 whose words speak of a limit is one; without, those are the caller's to read.
+        `read_refusals`: whether a 403 with words about a limit counts as one; otherwise the caller reads
+        them.
 
         Raises:
             RemoteError: rate limited, out of reach, or the token is refused and there is no other.
@@ -357,7 +358,7 @@ class Transport:
         await self._client.close()
 
     def unanswered(self, what: str, said: str) -> RemoteError:
-        """Return the error for a request that got no answer."""
+        """Return the error for a request without an answer."""
         return RemoteError(
             "unreachable",
             f"{self.api_url}: {self.hidden(said)} (asked about {what})",
@@ -390,7 +391,7 @@ class Transport:
 
     @property
     def token_refused(self) -> bool:
-        """Return whether the API refused the token in use, the last time that it was sent."""
+        """Return whether the API refused the token in use at its last request."""
         return self._refused
 
     def _take_token(self, token: str | None) -> None:

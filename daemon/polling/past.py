@@ -1,8 +1,9 @@
-"""What git knows of the time before a repository was watched, asked in the background, one repository at a time.
+"""Ask git about the time before a repository was watched, in the background, one repository at a time.
 
-First who wrote its sorries (`daemon.polling.authors`), then which commits there were, one a week, whose sorries a job
-counts (`pipeline.count`): the versions of their Lean files are fetched in one request, at most `MOST_VERSIONS`, those
-of the newest weeks first. Dates are strangers' clocks: a commit whose date contradicts most others' is passed over.
+First the authors of its sorries (`daemon.polling.authors`), then its commits, one a week, for a job to count
+their sorries (`pipeline.count`): the versions of their Lean files are fetched in one request, at most
+`MOST_VERSIONS`, the newest weeks first. Dates are strangers' clocks: a commit whose date contradicts most
+others' is passed over.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _EMPTY = {
     40: "4b825dc642cb6eb9a060e54bf8d69288fbee4904",
     64: "6ef19b41225c5369f1c104d45d8d85efa9b057b53b14b4b9b939dd74decc5321",
 }
-"""The listing of a folder without files, which git knows everywhere, by the length of a hash."""
+"""The listing of a folder without files, known to every git, by the length of a hash."""
 _PAUSE_S, _PAUSE_WITH_MORE_S = 20.0, 1.0
 _AGAIN = Backoff(300.0, 86_400.0)
 
@@ -48,7 +49,7 @@ log = structlog.get_logger("daemon.past")
 
 
 class Past:
-    """Asks git what it was not asked yet.
+    """Asks git the questions still open.
 
     Args:
         mirror: the bare mirror of a repository.
@@ -65,12 +66,12 @@ class Past:
         self._context = context
         self._authors = Authors(store=store, git=git, mirror=mirror)
         self._failures: dict[tuple[str, str], tuple[int, float]] = {}
-        """By question and repository how often git failed in a row, and until when it is left alone."""
+        """By question and repository, git's failures in a row, and the end of the wait after them."""
         self._there: set[str] = set()
-        """The repositories of whose commits the mirror has what is to be counted."""
+        """The repositories with all commits to count in the mirror."""
 
     async def look(self) -> None:
-        """Record what git says of the next repository of which something is to be asked.
+        """Record git's answer for the next repository with an open question.
 
         Raises:
             StoreFailedError: it could not be recorded.
@@ -89,7 +90,7 @@ class Past:
                 return
 
     def _next(self, question: str, waiting: Collection[str]) -> Repo | None:
-        """Return the first of these repositories that git can be asked about now."""
+        """Return the first of these repositories whose turn it is."""
         now = time.monotonic()
         ready = (
             repo
@@ -114,7 +115,7 @@ class Past:
             self._failures.pop(about, None)
 
     async def _list(self, repo: Repo) -> None:
-        """Record which commits of a repository's past are to be counted, once their files are there."""
+        """Record the commits of a repository's past to count, once their files are there."""
         began = time.monotonic()
         unlisted = await self._store.ask(queries.past_unlisted)
         branch, sha = unlisted[repo.key]
@@ -141,13 +142,13 @@ class Past:
         )
 
     async def _fetch_again(self, repo: Repo) -> None:
-        """Fetch what the mirror lacks of the commits that are to be counted: it may have been deleted since."""
+        """Fetch the missing contents of the commits to count: the mirror may have been deleted since."""
         rows = await self._store.ask(partial(queries.past_to_count, repository=repo.key))
         await self._fetch(repo, await self._git.dated(self._mirror(repo.key), [row.sha for row in rows]))
 
     async def _fetch(self, repo: Repo, weeks: Sequence[DatedCommit]) -> tuple[Sequence[DatedCommit], int]:
-        """Fetch the Lean files of as many of these commits as the bound allows; return the commits, and how many
-        versions came."""
+        """Fetch the Lean files of as many of these commits as the bound allows; return the commits, and the
+        number of versions."""
         mirror, meant = self._mirror(repo.key), path_filter(repo.include, repo.exclude)
         versions: dict[str, None] = {}
         taken = 0
@@ -171,7 +172,7 @@ class Past:
 
 
 def weekly(history: Sequence[DatedCommit], *, now: datetime) -> tuple[list[DatedCommit], bool]:
-    """Return the first commit and of each week before it the last one, the newest first, and whether none is left out.
+    """Return the first commit and the last one of each week before it, newest first, and whether that is all.
 
     Args:
         history: the newest first.

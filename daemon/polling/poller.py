@@ -1,6 +1,6 @@
-"""One poll of one repository: look at the remote, record what changed, and say when to look again.
+"""Poll one repository: look at the remote, record its changes, and set the time of the next poll.
 
-A repository that fails stops no other. A poll that was killed between fetch and append repeats nothing: it compares the
+A failing repository stops no other. A poll killed between fetch and append repeats nothing: it compares the
 remote with the database, never with the mirror.
 """
 
@@ -50,7 +50,8 @@ _SHORTEST_WAIT_S = 1.0
 _ASK_ABOUT_EVERY_S = 3600.0
 _QUIET_SHARE = 24.0
 _SLOWEST_AFTER_FAILURES_S = 3600.0
-# Far too little to be another interval, and enough for hundreds of repositories at one request after the other.
+# Far too little to be another interval, and enough for hundreds of repositories at one request after the
+# other.
 _SPREAD = 1 / 30
 _LONGEST_SPREAD_S = 10.0
 
@@ -60,12 +61,9 @@ log = structlog.get_logger("daemon.poll")
 class PollMemory(RequestMemory):
     """The part of a poll that the next one needs: JSON in `poll_states.etag`, so it survives a restart.
 
-    All of it can be forgotten at any time; that costs one poll without conditions.
-
-    `basis` names the history that the ETags belong to, `entry` the watchlist's entry that was polled.
-
-    Times are ISO 8601 in UTC. `about_at`: when the default branch was last requested, `changed_at`: when a
-    poll last found something new. `failures` counts those in a row.
+    All of it can be forgotten at any time; that costs one poll without conditions. `basis` names the history
+    of the ETags, `entry` the polled entry of the watchlist. Times are ISO 8601 in UTC. `about_at`: the last
+    request of the default branch, `changed_at`: the last poll with news. `failures` counts those in a row.
     """
 
     basis: str = ""
@@ -76,7 +74,7 @@ class PollMemory(RequestMemory):
 
 
 def load_memo(stored: str | None) -> PollMemory:
-    """Read a stored memo; one that cannot be read, such as an earlier version's, counts as empty."""
+    """Read a stored memo; an unreadable one, such as an earlier version's, counts as empty."""
     try:
         return PollMemory.model_validate_json(stored or "{}")
     except ValidationError:
@@ -84,12 +82,12 @@ def load_memo(stored: str | None) -> PollMemory:
 
 
 def entry_of(repo: Repo) -> str:
-    """Return a name for a watchlist entry: a repository whose entry changed is polled at once."""
+    """Return a name for a watchlist entry: a repository with a changed entry is polled at once."""
     return short_hash("entry", repo.url, str(repo.every_s), *repo.branches)
 
 
 def basis_of(repo: Repo, branches: Mapping[str, tuple[str, bool]]) -> str:
-    """Return a name for the history that an answer was compared with: after any other a 304 would hide a change."""
+    """Return a name for the history behind an answer: after any other a 304 would hide a change."""
     tips = (f"{name}={tip}={live}" for name, (tip, live) in sorted(branches.items()))
     return short_hash("etag", *repo.branches, "|", *tips)
 
@@ -107,7 +105,7 @@ def after_answer(*, every_s: float, slowest_s: float, quiet_s: float, archived: 
     """Return the seconds until the next poll of a repository that answered.
 
     Args:
-        quiet_s: how long ago it last changed.
+        quiet_s: the seconds since its last change.
         archived: whether it cannot change at all before it is opened again.
     """
     slowest_s = max(every_s, slowest_s)
@@ -115,13 +113,13 @@ def after_answer(*, every_s: float, slowest_s: float, quiet_s: float, archived: 
 
 
 def after_failure(*, every_s: float, failures: int, dice: random.Random) -> float:
-    """Return the seconds until the next poll after so many failures in a row: twice the interval, up to an hour."""
+    """Return the seconds until the next poll after failures in a row: twice the interval, up to an hour."""
     # No shorter than the interval, which may itself be longer than an hour.
     return Backoff(2 * every_s, max(_SLOWEST_AFTER_FAILURES_S, every_s), jitter=0.2).wait_s(failures, dice)
 
 
 def spread(*, every_s: float, dice: random.Random) -> float:
-    """Return the seconds that a poll comes later, so that many repositories are not asked in the same second."""
+    """Return the seconds of a poll's delay, so that many repositories are not asked in the same second."""
     return dice.uniform(0.0, min(_LONGEST_SPREAD_S, _SPREAD * every_s))
 
 
@@ -176,7 +174,7 @@ class Poller:
 
     @property
     def disk_problem(self) -> str:
-        """The reason why nothing can be recorded now; "" while it can."""
+        """Why nothing can be recorded now; "" if it can."""
         return self._store.room.problem
 
     def forget(self, repository: str) -> None:
@@ -184,17 +182,17 @@ class Poller:
         self._ask_all.add(repository)
 
     async def numbered(self, forge_id: int | None) -> Sequence[str]:
-        """Return the keys of repositories known to have this number at their forge: those that were renamed."""
+        """Return the keys of repositories with this number at their forge, renamed ones among them."""
         if forge_id is None:
             return []
         rows = await self._store.ask(partial(queries.repositories, watched_only=True))
         return [row.repository for row in rows if row.forge_id == forge_id]
 
     async def poll(self, repo: Repo) -> PollResult:
-        """Poll one repository and record what changed.
+        """Poll one repository and record its changes.
 
         Raises:
-            StoreFailedError: what was seen could not be recorded.
+            StoreFailedError: they could not be recorded.
         """
         async with self._turns[repo.key]:
             started = time.monotonic()
@@ -261,16 +259,16 @@ class Poller:
     async def _look_and_record(
         self, repo: Repo, name: str | None, known: _Known
     ) -> tuple[str, int, PollMemory, bool]:
-        """Return the outcome, the number of new commits, what to remember, and whether it is archived."""
+        """Return the outcome, the number of new commits, the next memo, and whether it is archived."""
         basis = basis_of(repo, known.branches)
-        # An unchanged remote has to be fetched all the same where the cache was deleted.
+        # An unchanged remote must be fetched all the same if the cache was deleted.
         usable = known.memo.basis == basis and is_mirror(self.mirror(repo.key))
         result = await self._look(repo, name, known, usable=usable)
         before, number = known.forge_id, result.number
         if before is not None and number is not None and before != number:
             raise ReplacedError(repo.key, before=before, forge_id=number)
         if result.full_name is not None and name is not None and result.full_name.lower() != name.lower():
-            # By itself: what is recorded already may be repeated alone, but not in a batch with news.
+            # By itself: a recorded event may be repeated alone, but not in a batch with news.
             await self._store.append([_renaming(repo, result)], wait=True)
         try:
             changes = await self._changes.find(repo, known.branches, result)
@@ -290,9 +288,10 @@ class Poller:
         return outcome, commits, self._memo(known.memo, result, basis, changes), archived
 
     async def _look(self, repo: Repo, name: str | None, known: _Known, *, usable: bool) -> RemoteState:
-        """Return the state of the remote, from the forge's API for a repository with a `name` there, else from git.
+        """Return the remote's state, from the forge's API if the repository has a `name` there, else from
+        git.
 
-        `usable`: the memo's ETags belong to the history that the database has.
+        `usable`: the memo's ETags belong to the database's history.
 
         Raises:
             RemoteError: the remote cannot be read.
@@ -301,7 +300,7 @@ class Poller:
             refs = await self.git.ls_remote(repo.url)
             return RemoteState(refs.heads, refs.default_branch)
         since = seconds_since(known.memo.about_at, self._now())
-        # Without its number all is asked: a 304 does not say it.
+        # Without its number everything is asked: a 304 lacks it.
         usable = usable and known.forge_id is not None and known.replaced_by is None
         return await self.github.look(
             name,
@@ -385,14 +384,14 @@ def _stream(repo: Repo) -> str:
 
 
 def _level(outcome: str) -> int:
-    """A poll that found nothing is no news."""
+    """Return the level of a poll's log line; a poll without changes is no news."""
     if outcome in PROBLEMS:
         return logging.WARNING
     return logging.DEBUG if outcome == "unchanged" else logging.INFO
 
 
 def _with_what_was_there(error: RemoteError, known: _Known) -> RemoteError:
-    """Nothing is found where branches were seen: then it is gone."""
+    """Return the error, as "gone" if nothing is found of earlier branches."""
     if error.problem != "not_found" or not known.branches:
         return error
     remedy = f"{error.remedy}; remove the entry if it is gone for good"

@@ -1,7 +1,7 @@
 """Poll schedule: at most one poll per repository, none before its due time.
 
-The due times are in the view, so a restart polls nothing early; while the daemon runs they are counted on a clock that
-no one sets. `daemon.process.periodic` says when to look, and remembers nothing.
+The due times are in the view, so a restart polls nothing early; while the daemon runs they are counted on a
+clock that is never set. `daemon.process.periodic` calls the ticks, and remembers nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PollScheduler:
     """The polls of one daemon.
 
     Args:
-        context: a poll that ends in a defect is a problem `poll:<key>` there until one ends well.
+        context: a poll with a defect is a problem `poll:<key>` there until one ends well.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class PollScheduler:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self.running: dict[str, float] = {}
-        """The repositories that are being asked or stand in line for it, and since when."""
+        """The repositories asked or in line for it, and the start of each."""
         self._poller = poller
         self._context = context
         self._elapsed = elapsed
@@ -64,13 +64,13 @@ class PollScheduler:
         self._last_end = elapsed()
 
     def remember(self, rows: Iterable[PolledRepository]) -> None:
-        """Restore the time of each repository's next poll from what the last daemon left."""
+        """Restore the time of each repository's next poll from the last daemon's records."""
         now, clock = self._now(), self._elapsed()
         for row in rows:
             if row.next_due_at is None or row.checked_at is None:
                 continue
             due, asked = datetime.fromisoformat(row.next_due_at), datetime.fromisoformat(row.checked_at)
-            # Never longer than it was to wait: the wall clock may have been set back meanwhile.
+            # Never longer than the planned wait: the wall clock may have been set back meanwhile.
             wait_s = min(max((due - now).total_seconds(), 0.0), max((due - asked).total_seconds(), 0.0))
             self._due[row.repository] = clock + wait_s
             self._seen.add(row.repository)
@@ -84,7 +84,7 @@ class PollScheduler:
         return min(max(shortest_s / 10, _SHORTEST_S), _LONGEST_S)
 
     async def tick(self) -> None:
-        """Poll the repositories that are due, and at once those whose entry is new or changed."""
+        """Poll the due repositories, and at once those with a new or changed entry."""
         settings, now = self._context.settings, self._elapsed()
         self._poller.slowest_s = settings.poll.slowest_s
         for repo in settings.repos:
@@ -99,7 +99,7 @@ class PollScheduler:
     def _tell_overdue(self, now: float) -> None:
         """Report the polls that have not ended an interval and a timeout after they were due.
 
-        A poll that waits behind first looks, of which there may be thousands, is late only if none of those ends.
+        A poll that waits behind first looks, perhaps thousands of them, is late only if none of those ends.
         """
         unseen = any(repo.enabled and repo.key not in self._seen for repo in self._context.settings.repos)
         timeout_s = self._context.settings.poll.timeout_s
@@ -123,7 +123,7 @@ class PollScheduler:
         )
 
     def poll_now(self, repository: str | None) -> Sequence[str]:
-        """Begin polls, whatever the back-off says; KeyError for a repository that is not watched."""
+        """Begin polls, whatever the back-off; KeyError for an unwatched repository."""
         repos = [
             repo for repo in self._context.settings.repos if repo.enabled and repository in (None, repo.key)
         ]
@@ -132,16 +132,17 @@ class PollScheduler:
         for repo in repos:
             self._poller.forget(repo.key)
             if repo.key in self.running:
-                # What it looks at now may be older than the wish: it is asked again.
+                # The poll under way may see an older state than the wish: it is polled again.
                 self._due[repo.key] = self._elapsed()
         for repo in repos:
             self._begin(repo)
         return [repo.key for repo in repos]
 
     def hint(self, keys: Collection[str]) -> Sequence[str]:
-        """Poll repositories sooner after a report that they changed; return which.
+        """Poll repositories sooner after a report of changes; return their keys.
 
-        It is only a hint: no repository is polled twice in ten seconds for it, nor one whose forge asked for patience.
+        It is only a hint: no repository is polled twice in ten seconds for it, nor one whose forge asked for
+        patience.
         """
         now, hinted = self._elapsed(), []
         for repo in self._context.settings.repos:
@@ -152,7 +153,7 @@ class PollScheduler:
         return hinted
 
     async def hint_named(self, name: str, number: int | None) -> Sequence[str]:
-        """Heed a hint about a repository of the forge, by owner/name or by the number that it has there."""
+        """Heed a hint about a repository of the forge, by owner/name or by its number there."""
         github = self._poller.github
         if github is None:
             return []
@@ -166,7 +167,8 @@ class PollScheduler:
             self._due[key] = self._elapsed()
 
     def _in_reach_again(self, key: str) -> None:
-        """Poll the unreachable repositories of the same host at once: an outage that ended needs no back-off."""
+        """Poll the unreachable repositories of the same host at once: an outage that ended needs no
+        back-off."""
         host = key.partition("/")[0]
         for other in self._ended_as("unreachable"):
             if other.partition("/")[0] == host:
@@ -191,7 +193,7 @@ class PollScheduler:
             self._context.spawn(self._poll(repo), name=f"poll:{repo.key}")
 
     async def _poll(self, repo: Repo) -> None:
-        # Where it ends in a defect: not before another interval.
+        # After a defect: not before another interval.
         self._due[repo.key] = self._elapsed() + repo.every_s
         try:
             async with self._turns.one(patience_s=_PATIENCE_S):

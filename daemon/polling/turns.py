@@ -1,6 +1,7 @@
 """A semaphore for calls to other machines, in which a slow call loses its place.
 
-A call holds a plain semaphore for as long as a stranger's server likes: a few slow servers would stop all other calls.
+A call holds a plain semaphore for as long as a stranger's server likes: a few slow servers would stop all
+other calls.
 """
 
 from __future__ import annotations

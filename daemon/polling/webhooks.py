@@ -1,9 +1,9 @@
-"""GitHub's webhooks, as hints only: a signed request has the repository that it names polled soon, and nothing else.
+"""GitHub's webhooks, as hints only: a signed request has its repository polled soon, and nothing else.
 
-Off unless `[github] webhook_port` says where to listen on 127.0.0.1; something else has to bring the requests there.
-Nothing that a webhook says is believed but that its repository may have changed, so a forged or repeated one could at
-the most cost a poll, and without the secret not even that: the signature over the whole body is checked first, in
-constant time. One that is lost costs nothing but time.
+Off unless `[github] webhook_port` sets a port on 127.0.0.1; something else must bring the requests there. A
+webhook is believed only in that its repository may have changed, so a forged or repeated one could at the
+most cost a poll, and without the secret not even that: the signature over the whole body is checked first, in
+constant time. A lost one costs nothing but time.
 
     POST /   202: {"polling": [...]}; 200 for GitHub's ping; 400 no JSON, or no signature where one belongs;
              401 another secret; 413 too long; 415 another content type; 429 too many
@@ -44,11 +44,11 @@ _NO_SECRET = (
 log = structlog.get_logger("daemon.webhooks")
 
 Hint = Callable[[str, int | None], Awaitable[Sequence[str]]]
-"""Takes owner/name and the forge's number of a repository; returns the keys of those that are polled for it."""
+"""Takes owner/name and the forge's number of a repository; returns the keys of the polled repositories."""
 
 
 class Webhooks:
-    """The listener, as the settings in force want it."""
+    """The listener, by the settings in force."""
 
     def __init__(self, *, hint: Hint, problems: Problems) -> None:
         self._hint = hint
@@ -58,11 +58,11 @@ class Webhooks:
 
     @property
     def port(self) -> int | None:
-        """The address that it listens on; None while it does not."""
+        """The port it listens on; None while it does not."""
         return self._server.port if self._server is not None else None
 
     async def take_up(self, settings: Settings) -> None:
-        """Listen as these settings want it; what does not work is a problem and stops nothing."""
+        """Listen by these settings; a failure is a problem and stops nothing."""
         port = settings.github.webhook_port
         try:
             self._secret = settings.github.read_webhook_secret() or "" if port else ""
@@ -93,7 +93,7 @@ class Webhooks:
 
 
 def application_of(*, secret: Callable[[], str], hint: Hint, allowance: Allowance) -> Starlette:
-    """Return the application that answers GitHub; `secret` gives the one that is in force."""
+    """Return the application for GitHub's requests; `secret` gives the secret in force."""
     sparing = Sparing()
 
     async def delivered(request: Request) -> JSONResponse:
@@ -114,7 +114,7 @@ def application_of(*, secret: Callable[[], str], hint: Hint, allowance: Allowanc
             if left_out is not None:
                 log.warning("webhook_refused", reason="signature", left_out=left_out)
             return _refused(401, "signed with another secret than that of webhook_secret_file")
-        # Only who has the secret can use it up.
+        # Only a holder of the secret can use it up.
         if not allowance.take():
             return _refused(
                 429, "too many requests; this is a hint, and the repository is polled in any case"
@@ -140,7 +140,7 @@ def signed(body: bytes, signature: str, *, secret: str) -> bool:
 
 
 def named(content: Any) -> tuple[str | None, int | None]:
-    """Return owner/name and number of the repository that a webhook is about, as far as it is about one."""
+    """Return owner/name and number of a webhook's repository, None for missing ones."""
     repository = content.get("repository") if isinstance(content, dict) else None
     if not isinstance(repository, dict):
         return None, None
@@ -150,7 +150,7 @@ def named(content: Any) -> tuple[str | None, int | None]:
 
 
 async def _body(request: Request) -> bytes | None:
-    """Return the body, None where it is longer than any that is read."""
+    """Return the body, None if it exceeds the limit."""
     told = request.headers.get("content-length", "0")
     if not told.isdecimal() or len(told) > 10 or int(told) > MOST_BODY_BYTES:
         return None
