@@ -1,7 +1,8 @@
-"""Hand a message to the services that apprise knows: a process of its own, with the message on standard input, and as
-its argument the status to end with where some services took it and others did not.
+"""Hand a message to apprise's services, in a process of its own.
 
-Addresses are secrets: they come by standard input too, and are printed only as apprise masks them.
+The message comes on standard input; the argument is the exit status for a message taken by some services and
+refused by others. Addresses are secrets: they come on standard input too, and are printed only in apprise's
+masked form.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ _NEXT = re.compile(r",(?=[A-Za-z][A-Za-z0-9+.-]*://)")
 
 
 def send(given: Mapping[str, str]) -> tuple[int, list[str]]:
-    """Send a message to each address once; return how many services took it, and what went wrong, for people."""
+    """Send a message to each address once; return the number of services that took it, and the failures, for
+    people."""
     from apprise import Apprise, NotifyFormat
 
     # Its own log has addresses whole.

@@ -1,4 +1,5 @@
-"""A trial of a newer Lean or package: what became of it, in lines for people, and its patches as files."""
+"""Show and write a trial of a newer Lean or package: its outcome in lines for people, its patches as
+files."""
 
 from __future__ import annotations
 
@@ -21,16 +22,16 @@ _LONGEST_REASON = 100
 
 
 class SeriesError(Exception):
-    """The patches cannot be written; the message says why, and what to do."""
+    """The patches cannot be written; the message has the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class FailedBump:
     job: str
     bump: str | None
-    """the id of its trial, or null if it was a weekly trial that failed before it built anything"""
+    """the id of its trial, or null for a weekly trial that failed before its build"""
     what: str
-    """the commit, and the versions that it raises"""
+    """the commit, and its raised versions"""
     state: str
     """`failed` or `cancelled`"""
     attempt: int
@@ -38,13 +39,13 @@ class FailedBump:
     message: str
     remedy: str
     retry_at: str | None
-    """when it is tried again by itself, or null"""
+    """the time of its retry, or null"""
     ended_at: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """The trials of a repository, newest first, with their jobs by id, and those of its jobs that failed."""
+    """The trials of a repository, newest first, with their jobs by id, and the failed jobs."""
 
     trials: list[BumpRow]
     jobs: Mapping[str, JobRow]
@@ -52,7 +53,7 @@ class Trials:
 
 
 def trials_of(view: sqlite3.Connection, repository: str) -> Trials:
-    """Return what was tried of a repository."""
+    """Return a repository's trials."""
     rows = bumps(view, repository=repository)
     jobs = {job.job: job for job in bump_jobs(view, repository=repository)}
     trial_of = {job_of(row): row.bump for row in rows}
@@ -65,9 +66,9 @@ def trials_of(view: sqlite3.Connection, repository: str) -> Trials:
 
 
 def told_trials(found: Trials) -> list[list[str]]:
-    """Return what became of each trial, in lines for people."""
+    """Return the outcome of each trial, in lines for people."""
     lines = [summary(row, found.jobs.get(job_of(row))) for row in found.trials]
-    # What nobody asked for and failed before it was built is no trial in the log.
+    # An unrequested trial that failed before its build is none in the log.
     return lines + [[clean(one.what), *failure(one)] for one in found.failed if one.bump is None]
 
 
@@ -86,7 +87,7 @@ def newest_series(found: Trials, repository: str) -> BumpRow:
 
 
 def summary(row: BumpRow, job: JobRow | None = None) -> list[str]:
-    """Return what became of a trial, in lines for people; `job` is its own, where that has begun."""
+    """Return the outcome of a trial, in lines for people; `job` is its own, once begun."""
     at = row.sha or (job.sha if job is not None else None) or "no commit yet"
     lines = [f"{clean(row.repository)}: {clean(row.raises)}, at {at[:10]}"]
     if row.finished_at is None and job is not None and job.state in ("failed", "cancelled"):
@@ -127,7 +128,7 @@ def summary(row: BumpRow, job: JobRow | None = None) -> list[str]:
 
 
 def failure(one: FailedBump) -> list[str]:
-    """Return why a trial failed and what can be done, in lines for people."""
+    """Return a trial's failure and its remedy, in lines for people."""
     lines = [f"  {one.state}, {clean(one.reason)}: {headline(one.message)}"]
     if one.remedy:
         lines.append(f"  {clean(one.remedy)}")

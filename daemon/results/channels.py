@@ -1,9 +1,9 @@
-"""The ways in which a message leaves the daemon: a webhook's POST, a program, and the services that apprise knows.
+"""The daemon's ways to send a message: a webhook's POST, a program, and apprise's services.
 
-A channel tries once and returns how it went; `daemon.results.notifications` decides when, what and how often. The key
-that signs, and addresses that are themselves secrets, are read when they are used, and are in no error. A signed POST
-is as https://www.standardwebhooks.com has it: `webhook-id`, `webhook-timestamp`, and in `webhook-signature` the
-HMAC-SHA256 of "id.timestamp.body".
+A channel tries once and returns the outcome; `daemon.results.notifications` decides about times, messages and
+repeats. The signing key, and addresses that are themselves secrets, are read at each use, and are in no
+error. A signed POST follows https://www.standardwebhooks.com: `webhook-id`, `webhook-timestamp`, and in
+`webhook-signature` the HMAC-SHA256 of "id.timestamp.body".
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ LONGEST_RETRY_AFTER_S = 3600.0
 _WORDS_BYTES = 2000
 _LINGER_S = 1.0
 _PARTLY = 3
-"""The status with which apprise's process ends where some services took the message and others did not."""
+"""The exit status of apprise's process if some services took the message and others did not."""
 _PASSED_ON = (
     "PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR",
     # Without these two nothing appears on a desktop.
@@ -57,9 +57,9 @@ _PASSED_TO_APPRISE = (*_PASSED_ON, "HTTPS_PROXY", "https_proxy", "NO_PROXY", "no
 
 
 class NotTakenError(Exception):
-    """A message was not taken. `retry_after_s` is how long the receiver asked to be left alone, 0 where it did not.
+    """A message was not taken. `retry_after_s` is the wait requested by the receiver, 0 without one.
 
-    `partly`: of several receivers some took it, and are not to have it again.
+    `partly`: some of several receivers took it, and must not get it again.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class NotTakenError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message: `id` is the same whenever the same events are sent again; `body` is JSON in UTF-8."""
+    """A message: `id` is the same for the same events sent again; `body` is JSON in UTF-8."""
 
     id: str
     body: bytes
@@ -103,7 +103,7 @@ class Channel(Protocol):
 
 
 def channel(name: NotifyChannel, notify: Notify, *, folder: Path) -> Channel | None:
-    """Return the channel of this name as the settings have it now; None where they have none.
+    """Return the present channel of this name; None without one in the settings.
 
     Raises:
         NotTakenError: its URL or its key cannot be used.
@@ -167,7 +167,7 @@ class WebhookChannel:
             )
 
     def _without_url(self, said: str) -> str:
-        """Return a library's message, or its beginning where it quotes a part of the URL that may be a secret."""
+        """Return a library's message, or its beginning if the rest quotes a secret part of the URL."""
         parts = urlsplit(self._url)
         told = any(part and part in said for part in (parts.path.strip("/"), parts.query, parts.password))
         return said.partition(" (")[0] if told else redact(said)
@@ -183,7 +183,7 @@ class WebhookChannel:
         if self._key is not None:
             headers["webhook-signature"] = signature(self._key, message, moment)
         async with HttpClient(seconds=WEBHOOK_S, headers=headers) as client:
-            # The body of the answer is not read: it says nothing useful.
+            # The body of the answer is not read: it is of no use.
             return await client.call("POST", self._url, body=message.body, read=False)
 
 
@@ -194,7 +194,7 @@ def signature(key: bytes, message: Message, timestamp: str) -> str:
 
 
 class CommandChannel:
-    """A program that gets the message on standard input."""
+    """A program with the message on standard input."""
 
     def __init__(self, settings: Command, *, folder: Path) -> None:
         self._run = settings.run
@@ -216,7 +216,7 @@ class CommandChannel:
 
 
 class AppriseChannel:
-    """Chats, mail and whatever else apprise knows, by a process of its own: its plugins block, and may hang."""
+    """Apprise's chats, mail and other services, in a process of its own: its plugins block, and may hang."""
 
     def __init__(self, urls: str, *, folder: Path) -> None:
         self._urls = urls
@@ -259,22 +259,22 @@ async def _run(
     failed: str,
     partly: int | None = None,
 ) -> None:
-    """Run a program once with this on standard input; exit status 0 takes the message.
+    """Run a program once with a body on standard input; exit status 0 takes the message.
 
     Args:
         argv: the program and its arguments.
-        body: what it reads.
+        body: its standard input.
         name: the program's, for people.
-        folder: the one that it runs in.
-        passed_on: the variables of the daemon's environment that it has.
-        limit_s: the seconds that it has.
+        folder: its working folder.
+        passed_on: its variables, from the daemon's environment.
+        limit_s: its time limit, in seconds.
         hung, missing, failed: the remedies.
-        partly: the exit status that says that some of its receivers took the message; None: none says it.
+        partly: its exit status if only some of its receivers took the message; None without one.
 
     Raises:
         NotTakenError: it cannot be run, took too long, or failed.
     """
-    # Not asyncio's own pipe, whose end `wait` would wait for: what the program leaves running may hold it for ever.
+    # Not asyncio's own pipe, as `wait` would wait for its end: a process left behind may hold it for ever.
     reading, writing = os.pipe()
     words = asyncio.create_task(_last_words(reading))
     try:
@@ -301,7 +301,7 @@ async def _run(
         reason = f"{name} did not end within {limit_s:g} s and was killed"
         raise NotTakenError("timeout", reason, remedy=hung) from None
     finally:
-        # Also where the daemon ends meanwhile.
+        # Also if the daemon ends meanwhile.
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
@@ -317,7 +317,7 @@ async def _run(
 async def _feed(stdin: asyncio.StreamWriter | None, body: bytes) -> None:
     if stdin is None:
         return
-    # A program need not read what it does not care for; its exit status is what counts.
+    # A program need not read all of it; its exit status counts.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         stdin.write(body)
         await stdin.drain()
@@ -327,7 +327,7 @@ async def _feed(stdin: asyncio.StreamWriter | None, body: bytes) -> None:
 
 
 async def _last_words(descriptor: int) -> str:
-    """The last line that a pipe brings, ours to close; all of it is read, so that the writer never blocks."""
+    """Return the last line of a pipe, ours to close; all of it is read, so the writer never blocks."""
     stderr, kept = asyncio.StreamReader(), b""
     transport, _ = await asyncio.get_running_loop().connect_read_pipe(
         lambda: asyncio.StreamReaderProtocol(stderr), os.fdopen(descriptor, "rb", buffering=0)
@@ -342,7 +342,8 @@ async def _last_words(descriptor: int) -> str:
 
 
 def _key_bytes(key: str) -> bytes:
-    """`whsec_` marks base64, as Standard Webhooks writes its keys; any other text is the key itself."""
+    """Return a key's bytes: `whsec_` marks base64, as in Standard Webhooks; any other text is the key
+    itself."""
     if key.startswith("whsec_"):
         try:
             return base64.b64decode(key.removeprefix("whsec_"), validate=True)

@@ -1,7 +1,8 @@
-"""Put verified proofs in doubt whose kernels all have a known fault, and take them out of it where that was corrected.
+"""Put verified proofs in doubt if all their kernels have known faults, and end corrected doubts.
 
-What is known is the file of advisories (`pipeline.gate.advisories`). Doubt is an event and changes no verdict: the next
-check of the proof ends it, and is planned once a kernel without the faults is there (`daemon.planning.repository`).
+The faults are in the file of advisories (`pipeline.gate.advisories`). Doubt is an event and changes no
+verdict: the next check of the proof ends it, and is planned once a kernel without the faults is there
+(`daemon.planning.repository`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from store.view.rows import ProofRow
 
 
 async def settle_doubts(store: StoreService, known: Sequence[Advisory]) -> list[ProofDoubted]:
-    """Record which verified proofs are in doubt now, where that is not what is recorded; return it."""
+    """Record changes of the doubts about verified proofs; return them."""
     result = await store.ask(partial(_doubts, known=known))
     if result:
         await store.append([NewEvent(f"proof:{body.proof}", body) for body in result])

@@ -1,9 +1,9 @@
-"""Solved workspaces of lean-eval, as leanprover/lean-eval-submissions takes them.
+"""Write solved workspaces of lean-eval for leanprover/lean-eval-submissions.
 
-A workspace is a folder with a `lakefile.toml`, whose `name` is the problem's id, and a `Submission.lean` beside it. Of
-a submission only that file and those below `Submission/` are read. One is solved where each of its sorries has a
-verified proof: what then stands there goes out, the rest of the workspace does not. Together no Lean has judged the
-proofs of one workspace; lean-eval's comparator does.
+A workspace is a folder with a `lakefile.toml`, whose `name` is the problem's id, and a `Submission.lean`
+beside it. Of a submission only that file and those below `Submission/` are read. A workspace is solved if
+each of its sorries has a verified proof: these files go out with the proofs in place, the rest of the
+workspace does not. No Lean has judged the proofs of one workspace together; lean-eval's comparator does.
 """
 
 from __future__ import annotations
@@ -30,12 +30,13 @@ _ID = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 
 
 class WorkspaceError(Exception):
-    """A workspace, or a submission, cannot go out; the message says why."""
+    """A workspace, or a submission, cannot go out, for the reason in the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workspace:
-    """A solved workspace: its problem, its folder in the repository, its files by their path in it, its proofs."""
+    """A solved workspace: its problem, its folder in the repository, its files by their path in it, its
+    proofs."""
 
     problem: str
     folder: str
@@ -56,11 +57,11 @@ class SolvedWorkspace:
 @dataclass(frozen=True, slots=True)
 class Submission:
     path: Path | None
-    """null where none is solved: nothing is written then"""
+    """null if none is solved: nothing is written then"""
     commit: str | None
     workspaces: list[SolvedWorkspace]
     left_out: dict[str, str]
-    """why a workspace with a proof is not in it, by folder"""
+    """the reasons why workspaces with a proof are left out, by folder"""
 
 
 def submit(
@@ -98,7 +99,7 @@ def submit(
 def solved(
     view: sqlite3.Connection, mirror: Mirror, branch: BranchRow
 ) -> tuple[list[Workspace], dict[str, str]]:
-    """Return the solved workspaces at a branch's scanned commit, and by folder why others with a proof are none.
+    """Return the solved workspaces at a branch's scanned commit, and by folder why others are none.
 
     Raises:
         JobError: the mirror does not have the commit.
@@ -143,7 +144,7 @@ def write(workspaces: Iterable[Workspace], out: Path) -> None:
 
 
 def _verified(view: sqlite3.Connection, branch: BranchRow) -> list[Proof]:
-    """Return the proofs that wait for the verified sorries of a branch; none in doubt."""
+    """Return the proofs of a branch's verified sorries, without those in doubt."""
     rows = queries.sorries(view, repository=branch.repository, branch=branch.branch, state="verified")
     ids = [row.verified_proof for row in rows if row.verified_proof is not None]
     proofs = describe_proofs(view, queries.proofs(view, ids=ids))

@@ -1,9 +1,9 @@
-"""Put proofs into a local clone: which of them fit its HEAD, one commit for each, all of them or none.
+"""Put proofs into a local clone: those that fit its HEAD, one commit for each, all of them or none.
 
-Commits are made beside the work tree, with an index of their own; one command of git's at the end brings the branch
-and the files there, or refuses. Until then nothing that a person sees has changed. A proof fits where its file is the
-version that was checked, or where its declaration and what is in force there read byte for byte as they did. Lean is
-not asked: a commit on another HEAD than the checked one says so.
+Commits are made beside the work tree, with an index of their own; one command of git's at the end brings the
+branch and the files there, or refuses. Until then a person sees no change. A proof fits if its file is the
+checked version, or if its declaration and the text in force there are the same byte for byte. Lean is not
+asked: a commit on another HEAD than the checked one notes it.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _TIMEOUT_S = 300.0
 _FILES = frozenset({"100644", "100755"})
 _MOST_NAMED = 5
 _ELSEWHERE = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY")
-"""What git sets for its hooks, and what would make it work in another repository than the named one."""
+"""git's variables for hooks, and others that would lead it to another repository than the named one."""
 
 
 class CloneError(Exception):
-    """A clone does not take proofs; the message names it, the reason and the remedy. It is as it was."""
+    """A clone does not take proofs; the message names it, the reason and the remedy. It is unchanged."""
 
 
 class StaleError(Exception):
@@ -54,7 +54,7 @@ class StaleError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A proof and what it replaces in its file at HEAD. `others` are proofs that put the same text there."""
+    """A proof and its replacement in the file at HEAD. `others` are proofs with the same text."""
 
     row: ProofRow
     replacement: Replacement
@@ -63,7 +63,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A proof that does not fit, and why; `there` as in `StaleError`."""
+    """A proof that does not fit, and the reason; `there` as in `StaleError`."""
 
     row: ProofRow
     reason: str
@@ -87,7 +87,7 @@ class _File:
 
 @dataclass(slots=True)
 class LocalClone:
-    """A work tree of git's, with nothing in it that is not committed; `head` is its commit."""
+    """A work tree of git's without uncommitted changes; `head` is its commit."""
 
     path: Path
     head: str
@@ -127,7 +127,7 @@ class LocalClone:
         return clone
 
     def repository(self, watched: Mapping[str, str]) -> str:
-        """Return the watched repository that this is a clone of, by a remote's address or by its own path.
+        """Return the clone's watched repository, by a remote's address or by its own path.
 
         Args:
             watched: each repository's key and its URL.
@@ -170,7 +170,7 @@ class LocalClone:
     def fitting(self, rows: Iterable[ProofRow]) -> tuple[list[Change], list[LeftOut]]:
         """Return the proofs that fit HEAD, by file and place, and the others with the reasons.
 
-        Of several proofs of one place the first given is taken; the others of the same sorry are not told.
+        Of several proofs for one place the first one is taken; the others of the same sorry are not reported.
         """
         changes: list[Change] = []
         left: list[LeftOut] = []
@@ -196,16 +196,16 @@ class LocalClone:
     def apply(
         self, changes: Sequence[Change], messages: Mapping[str, str], *, author: str, branch: str | None
     ) -> list[Applied]:
-        """Make a commit for each and bring the work tree there: on a new branch, else on the one that is checked out.
+        """Make a commit for each and bring the work tree there: on a new branch, else on the current one.
 
         Args:
-            changes: what `fitting` returned.
+            changes: the result of `fitting`.
             messages: each proof's evidence.
             author: of the commits; the committer is the user of the clone.
             branch: to make, None for none.
 
         Raises:
-            CloneError: git refused; the work tree and the branches are as they were.
+            CloneError: git refused; the work tree and the branches are unchanged.
         """
         applied: list[Applied] = []
         parent = self.head
@@ -236,7 +236,7 @@ class LocalClone:
     # ---- does a proof fit, and where
 
     def _place(self, row: ProofRow) -> Replacement:
-        """Return what a proof replaces at HEAD.
+        """Return a proof's replacement at HEAD.
 
         Raises:
             StaleError: it does not fit.
@@ -256,7 +256,7 @@ class LocalClone:
         return replacement
 
     def _start(self, row: ProofRow, now: bytes) -> int:
-        """Return where the sorry begins in another version of its file than the checked one."""
+        """Return the sorry's first byte in another version of its file than the checked one."""
         source = parse(now, path=row.path)
         if any(_is_it(one, row) for one in source.scanned.declarations):
             raise StaleError("it is there already", there=True)
@@ -271,7 +271,7 @@ class LocalClone:
         was = before.command_at(row.checked_start)
         if was is None:
             raise StaleError(f"{since}, in a way that cannot be told")
-        # The whole command: `open Int in` stands before what the scanner calls the declaration.
+        # The whole command: `open Int in` stands before the scanner's declaration.
         commands = [result for one in here if (result := source.command_at(one.byte_start)) is not None]
         same = [one for one in commands if _text(now, one) == _text(checked, was)]
         if not same:
@@ -313,7 +313,7 @@ class LocalClone:
         return None
 
     def _git(self, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> bytes:
-        """Run the user's git, with the user's configuration; `stdin` is what it reads."""
+        """Run the user's git, with the user's configuration; `stdin` is its input."""
         kept = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
         try:
             result = subprocess.run(
@@ -343,7 +343,7 @@ class LocalClone:
 class AppliedProof(ProofRow):
     commit: str
     others: list[str]
-    """proofs that put the same text there"""
+    """proofs with the same text"""
     SHOWN: ClassVar = ("proof", "state", "sorry", "declaration", "path", "commit", "checked_sha", "others")
 
 
@@ -362,7 +362,7 @@ class AppliedProofs:
     branch: str | None
     """the new branch, or null"""
     head: str
-    """the commit that the clone was on"""
+    """the clone's commit before"""
     applied: list[AppliedProof]
     """one commit each"""
     left_out: list[ProofLeftOut]
@@ -378,15 +378,15 @@ def apply_proofs(
     candidate: bool,
     branch: str | None,
 ) -> AppliedProofs:
-    """Put proofs into the clone around a folder: the named ones, or every verified one that fits.
+    """Put proofs into the clone around a folder: the named ones, or every fitting verified one.
 
     Args:
         prefixes: their ids, or beginnings of ids; none: every verified one of the clone's repository.
-        candidate: take named ones that are not verified, too.
+        candidate: take named unverified ones, too.
         branch: to make, None for none.
 
     Raises:
-        CloneError: the clone does not take them, or there are none; it is as it was.
+        CloneError: the clone does not take them, or there are none; it is unchanged.
     """
     clone = LocalClone.open(folder)
     if branch is not None:
@@ -454,10 +454,10 @@ def _check_named(row: ProofRow, repository: str, *, candidate: bool) -> None:
     """Refuse a proof that a clone of this repository does not take.
 
     Args:
-        candidate: take what is not verified, too.
+        candidate: take unverified ones, too.
 
     Raises:
-        CloneError: it is of another repository, or nothing that may be applied.
+        CloneError: it is of another repository, or must not be applied.
     """
     if row.repository != repository:
         raise CloneError(
@@ -475,7 +475,7 @@ def _check_named(row: ProofRow, repository: str, *, candidate: bool) -> None:
 
 
 def _best_first(rows: Collection[ProofRow]) -> list[ProofRow]:
-    """Return proofs so that of each sorry the one checked last comes first."""
+    """Return proofs with the one checked last first, for each sorry."""
     return sorted(rows, key=lambda row: (row.checked_at or row.found_at, row.proof), reverse=True)
 
 

@@ -1,9 +1,9 @@
-"""A proof as a mail that `git am` takes: an author, a subject, the evidence as the message, the diff.
+"""Make a mail for `git am` of a proof: an author, a subject, the evidence as the message, the diff.
 
-The log keeps what the gate wrote, which is the evidence above the diff. Who a patch is from is this installation's to
-say ([daemon] author), so the mail is made where a patch leaves. It has no date: git takes the present. Bytes of the
-diff stay as they are, and `git apply` takes the mail as well. Standard library only: `everlean proofs patch` starts at
-once.
+The log keeps the gate's text: the evidence above the diff. The author is this installation's ([daemon]
+author), so the mail is made when a patch leaves. It has no date: git takes the present. Bytes of the diff
+stay as they are, and `git apply` takes the mail as well. Standard library only: `everlean proofs patch`
+starts at once.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from store.view.rows import ProofRow
 
 _LONGEST_TITLE = 200
 _FORMAT = "1"
-"""Changes with what `mail` writes, so that files of an earlier version are written anew."""
+"""Changes with the output of `mail`, so that files of an earlier version are written anew."""
 _DIFF = re.compile(rb"^(?:diff --git |--- a/)", flags=re.MULTILINE)
 _HUNK = re.compile(rb"^@@ -.*\n", flags=re.MULTILINE)
 _CRLF_NOTE = "The file has CRLF line ends: `git am --keep-cr` takes this patch.\n\n"
 
 
 class NoPatchError(Exception):
-    """A proof has no patch; the message says why."""
+    """A proof has no patch, for the reason in the message."""
 
 
 def patch_mail(row: ProofRow, log: LogReader, author: str) -> bytes:
@@ -44,9 +44,9 @@ def patch_mail(row: ProofRow, log: LogReader, author: str) -> bytes:
 
 
 def title_of(row: ProofRow) -> str:
-    """Return the subject of the commit or the pull request of a proof, which says where it is none.
+    """Return the subject of a proof's commit or pull request; that of an unverified one begins with it.
 
-    Of "@name" and "fixes #1" a forge makes a call, and a Lean name may hold either.
+    A forge turns "@name" and "fixes #1" into calls, and a Lean name may hold either.
     """
     name = "".join("_" if one in "@# " or not one.isprintable() else one for one in row.declaration)
     title = f"prove {name}" if row.state == "verified" else f"Not verified: a candidate for a proof of {name}"
@@ -54,7 +54,7 @@ def title_of(row: ProofRow) -> str:
 
 
 def message_of(row: ProofRow, text: bytes) -> str:
-    """Return the evidence that a recorded patch has above its diff, as the body of a commit's message."""
+    """Return the evidence above a recorded patch's diff, as the body of a commit's message."""
     message = text[: _start_of_diff(text)].decode("utf-8", errors="replace").strip()
     if row.doubts:
         message = f"{in_doubt(row)}\n\n{message}".rstrip()
@@ -62,26 +62,27 @@ def message_of(row: ProofRow, text: bytes) -> str:
 
 
 def messages_of(rows: Iterable[ProofRow], log: LogReader) -> dict[str, str]:
-    """Return the commit messages of the proofs that have a patch, by proof."""
+    """Return the commit messages of the proofs with a patch, by proof."""
     return {
         row.proof: message_of(row, log.blob(row.patch_sha256)) for row in rows if row.patch_sha256 is not None
     }
 
 
 def in_doubt(row: ProofRow) -> str:
-    """Say why a proof is in doubt: all kernels that vouch for it have known faults, or kernels do not agree on it."""
+    """Return the reason of a doubt: all accepting kernels have known faults, or kernels disagree."""
     why = doubt_reason(row.state)
     return f"{doubt_text(row.doubts)}. {why[0].upper()}{why[1:]}; it was not refuted, and has to be checked again."
 
 
 def mail_id(row: ProofRow, author: str) -> str:
-    """Return the 40 digits in the mail's first line: they change with the recorded patch, its author and its doubts."""
+    """Return the 40 digits in the mail's first line: they change with the recorded patch, its author and its
+    doubts."""
     doubts = "".join(f" {one}" for one in row.doubts)
     return hashlib.sha256(f"{_FORMAT} {row.patch_sha256} {author}{doubts}".encode()).hexdigest()[:40]
 
 
 def first_line(row: ProofRow, author: str) -> bytes:
-    """Return the line by which git knows a patch in a mail; its date is the one that git writes for all."""
+    """Return the line by which git recognises a patch in a mail, with git's one date for all."""
     return f"From {mail_id(row, author)} Mon Sep 17 00:00:00 2001\n".encode()
 
 
@@ -104,7 +105,7 @@ def mail(row: ProofRow, text: bytes, author: str) -> bytes:
 
 
 def series_mail(one: Mapping[str, str], author: str, number: str) -> bytes:
-    """Return one patch of a bump's series as a mail that `git am` takes: {"title", "message", "diff"}."""
+    """Return one patch of a bump's series as a mail for `git am`, from {"title", "message", "diff"}."""
     diff = one["diff"].encode("utf-8", "surrogateescape")
     title = " ".join("".join(c if c.isprintable() else "?" for c in one["title"]).split())[:_LONGEST_TITLE]
     # A line of the message that looks like a diff or its end would be taken for one.
@@ -126,7 +127,7 @@ def series_mail(one: Mapping[str, str], author: str, number: str) -> bytes:
 
 
 def changed_lines(text: bytes) -> str:
-    """Return the lines that the hunk of a recorded patch takes away and puts there, with those around them."""
+    """Return the lines removed and added by the hunk of a recorded patch, with those around them."""
     match = _HUNK.search(text, _start_of_diff(text))
     return "" if match is None else text[match.end() :].decode("utf-8", errors="replace")
 
@@ -137,7 +138,7 @@ def _start_of_diff(text: bytes) -> int:
 
 
 def _stat(path: str, diff: bytes) -> bytes:
-    """Return what `git diff --stat` says of a diff of one file with one hunk, for people."""
+    """Return the text of `git diff --stat` for a diff of one file with one hunk, for people."""
     match = _HUNK.search(diff)
     if match is None:
         return b"\n"

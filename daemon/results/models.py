@@ -1,7 +1,7 @@
 """Choose the checkpoint in use: by the promotion rule, by hand, or by a rollback.
 
-The rule is `store.promotion`'s. Between reading and writing the model's stream is watched, so that of two that
-ask at once the second one decides on what the first one left. Nothing is put in use whose weights are not there.
+The rule is `store.promotion`'s. Between reading and writing the model's stream is watched, so of two
+simultaneous decisions the second one builds on the first. Nothing is put in use without its weights.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class _State:
 class Models:
     """Commands on the trained models of one daemon.
 
-    `chain_root` has a folder for each model, and there one for each checkpoint. `tolerance` says how far a model may
-    fall on a task, in the unit of its rule.
+    `chain_root` has a folder for each model, with one for each checkpoint. `tolerance` gives a model's
+    allowed fall on a task, in the unit of its rule.
     """
 
     def __init__(
@@ -71,10 +71,10 @@ class Models:
         self._tolerance = tolerance
 
     async def settle(self) -> tuple[EventBody, ...]:
-        """Promote or refuse, by the rule, every undecided checkpoint whose job succeeded.
+        """Promote or refuse, by the rule, every undecided checkpoint of a successful job.
 
-        The oldest first, each after the decision before it. Returns what was recorded. If another decision was faster,
-        the rest of that model waits for the next call.
+        The oldest first, each after the decision before it. Returns the recorded events. If another decision
+        was faster, the rest of that model waits for the next call.
         """
         recorded: list[EventBody] = []
         passed: set[str] = set()
@@ -92,7 +92,7 @@ class Models:
         return tuple(recorded)
 
     async def offer(self, body: ModelOffered) -> ModelOffered:
-        """Record a model of a user; the plan measures it, and then the rule decides.
+        """Record a user's model; the plan measures it, and then the rule decides.
 
         Raises:
             KeyError: the repository has no trace to measure on.
@@ -103,13 +103,13 @@ class Models:
         return body
 
     async def remove_unneeded(self, *, keep: int, embeddings: Path) -> tuple[CheckpointRemoved, ...]:
-        """Remove the files of the checkpoints that are not needed again (`promotion.needed`).
+        """Remove the files of unneeded checkpoints (`promotion.needed`).
 
-        The event comes first: what a crash then leaves is removed by the next call. While a model is trained nothing of
-        it is removed: the training may make anew what was. Returns what was recorded.
+        The event comes first: the next call removes a crash's remains. While a model is trained nothing of it
+        is removed: the training may make removed files anew. Returns the recorded events.
 
         Args:
-            keep: how many that were in use last stay.
+            keep: the number of last checkpoints in use that stay.
             embeddings: has a folder of indices for each model.
 
         Raises:
@@ -153,12 +153,12 @@ class Models:
         return tuple(recorded)
 
     async def promote(self, checkpoint: str, *, force: bool = False) -> CheckpointPromoted:
-        """Put a checkpoint in use, where the rule lets it or, with `force`, whatever the rule says.
+        """Put a checkpoint in use, if the rule allows it or, with `force`, whatever the rule.
 
         Raises:
             KeyError: no such checkpoint.
-            ModelStateError: it is in use already, its weights are not there, the rule refuses it, or another decision
-                was faster.
+            ModelStateError: it is in use already, its weights are missing, the rule refuses it, or another
+                decision was faster.
         """
         rows = await self._store.ask(model_queries.checkpoints)
         state = await self._state({row.checkpoint: row.model for row in rows}[checkpoint])
@@ -175,11 +175,11 @@ class Models:
         return await self._put_in_use_by_hand(row, state, reason=text)
 
     async def roll_back(self, model: str) -> CheckpointPromoted:
-        """Put the checkpoint in use that was in use before the present one.
+        """Put the checkpoint in use from before the present one.
 
         Raises:
             KeyError: no model has this name.
-            ModelStateError: there is none before, its weights are not there, or another decision was faster.
+            ModelStateError: there is none before, its weights are missing, or another decision was faster.
         """
         if model not in get_args(ModelKind):
             raise KeyError(model)
@@ -190,7 +190,7 @@ class Models:
                 f"{model}: no checkpoint is in use; `everlean models promote ID{_flag(model)}` promotes one"
             )
         promoted = await self._store.look_up(partial(_promotions, model=model))
-        # As in the view: a promotion of what was never saved changed nothing.
+        # As in the view: a promotion of a checkpoint never saved changed nothing.
         before = promotion.before_last([checkpoint for checkpoint in promoted if checkpoint in state.known])
         if before is None:
             raise ModelStateError(
@@ -232,8 +232,8 @@ class Models:
 
     async def _state(self, model: str) -> _State:
         version = await self._store.look_up(partial(LogReader.stream_version, stream=_stream(model)))
-        # An append is in the log before it is in the view. This waits for the one that is under way, so that
-        # the view has all that the version counts.
+        # An append is in the log before it is in the view. This waits for the one under way, so the view has
+        # every event counted in the version.
         await self._store.check()
         rows = await self._store.ask(partial(model_queries.checkpoints, model=model))
         return _State(version, {row.checkpoint: row for row in rows})
@@ -258,7 +258,7 @@ class Models:
             raise ModelStateError(f"{row.checkpoint}: not put in use: {problem}")
 
     def _weights_problem(self, row: CheckpointRow) -> str:
-        """Return why a checkpoint cannot be used, whatever the rule says; empty where nothing is wrong."""
+        """Return why a checkpoint cannot be used, whatever the rule; empty without a problem."""
         if row.removed_at is not None:
             return (
                 f"its files were removed at {row.removed_at} {row.removed_reason}; train the repository again"
@@ -331,7 +331,7 @@ def _stream(model: str) -> str:
 
 
 def _promotions(log_reader: LogReader, model: str) -> list[str]:
-    """The checkpoints of one model as they were put in use, oldest first."""
+    """Return the promoted checkpoints of one model, oldest first."""
     bodies = (read_body(event) for event in log_reader.read(types=(CheckpointPromoted.type,)))
     return [
         body.checkpoint for body in bodies if isinstance(body, CheckpointPromoted) and body.model == model

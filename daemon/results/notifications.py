@@ -1,9 +1,9 @@
-"""Notify people of sorries that come and go, of proofs, models and failing repositories; and, weekly, by a digest.
+"""Notify people of sorries, proofs, models and failing repositories, and weekly by a digest.
 
-What there is to tell is read from the log, behind the position that each channel's own events name, so a restart tells
-nothing twice (after a kill between a delivery and its record: once more, under the same ids), and a channel that was
-just switched on hears nothing of what was before. One message at a time and channel; what comes meanwhile is sent
-together. One that is not taken is tried on, ever more seldom, and holds up nothing but its own channel.
+The news are read from the log, behind the position in each channel's own events, so a restart tells nothing
+twice (after a kill between a delivery and its record: once more, under the same ids), and a new channel hears
+nothing of the time before. One message at a time and channel; news in between are sent together. A refused
+message is retried, ever more seldom, and holds up nothing but its own channel.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ from store.view.counts import counted_branches
 from store.view.reading import read
 from store.view.rows import NotifierRow, SorryRow
 
-# ---- What there is to tell
-# From events of the log to items that people can read, and to the message that holds them.
-# Pure but for the view that it asks; a proof that does not count as verified any more is not told as one.
+# ---- The news
+# From events of the log to items for people, and to their message. Pure but for the questions to the view; a
+# proof that does not count as verified any more is not told as one.
 
 
 SCHEMA = 1
@@ -70,12 +70,12 @@ _KIND_OF = {
     "repository_failing": "repository_failing",
 }
 TYPES = tuple(_KIND_OF)
-"""The types of the events that may be told."""
+"""The types of the events for channels."""
 
 MOST_TOGETHER = 100
 """Items in a message; the others are in the next one."""
 MOST_NAMED = 20
-"""Items that the text of a message names; the rest is counted."""
+"""Items named in the text of a message; the rest is counted."""
 SHOWN_STATEMENT = 200
 """Characters of a statement."""
 
@@ -95,14 +95,14 @@ class AboutSorry(Sorry):
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The commit that a sorry came or went with."""
+    """The commit behind a sorry's change."""
 
     sha: str
     author: str
     subject: str
     committed_at: str
     url: str
-    """its address; empty where the forge's are not known"""
+    """its address; empty at an unknown forge"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,19 +124,19 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class MessageBody:
-    """What a receiver reads, as JSON."""
+    """The receiver's JSON."""
 
     schema: int
     """1; fields may be added under the same number"""
     id: str
-    """the event's own where there is one, else made of those of its events"""
+    """the event's own if there is just one, else made of all its events' ids"""
     host: str
     """the machine"""
     text: str
-    """for people, some lines; `<`, `>` and `@` in names are replaced by signs that look like them, since a chat would
-    act on them"""
+    """for people, some lines; `<`, `>` and `@` in names are replaced by similar signs, since a chat would act
+    on them"""
     counts: dict[str, int]
-    """how many events of each kind; of a digest `{"digest": 1}`"""
+    """the number of events of each kind; of a digest `{"digest": 1}`"""
     events: list[Item]
     """one by one; none of a digest"""
 
@@ -152,7 +152,8 @@ def wanted(event: StoredEvent, kinds: Mapping[str, int]) -> bool:
 
 
 def described(database: sqlite3.Connection, events: Sequence[StoredEvent]) -> list[Item]:
-    """Return the items for these events, without those that are true no more, and what a branch began with."""
+    """Return the items for these events, without those no longer true and those at the beginning of a
+    branch."""
     rows = queries.proofs(database, ids=[one.data["proof"] for one in events if "proof_" in one.type])
     proofs = {one.proof: one for one in describe_proofs(database, rows)}
     sorries = _sorries(database, events)
@@ -182,7 +183,7 @@ def _sorries(
 ) -> dict[int, tuple[AboutSorry, Commit | None]]:
     """Map the number of each event about a sorry to the sorry and the commit that changed it.
 
-    Of several branches with a sorry the one that counts has it. What a branch began with is no news.
+    For a sorry on several branches, only the counted one has it. A branch's first sorries are no news.
     """
     lines = [event for event in events if _KIND_OF[event.type].startswith("sorry_")]
     if not lines:
@@ -204,7 +205,7 @@ def _sorries(
         if document is None or row is None or begins or (repository, branch) not in branches:
             continue
         commit = Commit(sha, row.author, row.subject, row.committed_at, commit_url(repository, sha))
-        # What is false was so before the commit at which Lean looked.
+        # A false statement was so before the commit of Lean's look.
         of_commit = None if event.type == "attempt_finished" else commit
         result[event.seq] = of_row(AboutSorry, document), of_commit
     return result
@@ -229,7 +230,7 @@ def _text_of_sorry(data: Mapping[str, Any], about: AboutSorry) -> str:
 
 
 def _text_of_proof(kind: str, data: Mapping[str, Any], proof: Proof | None) -> str:
-    """Return a line about a proof; "" where the event is true of it no more."""
+    """Return a line about a proof; "" if the event is true of it no more."""
     if proof is None:
         return ""
     more = f"{proof.text}; everlean proofs show {proof.proof}"
@@ -250,7 +251,7 @@ def _text(kind: str, data: Mapping[str, Any]) -> str:
 
 
 def message(items: Sequence[Item]) -> Message:
-    """Return the message that tells these items; the same items have the same id."""
+    """Return the message with these items; the same items have the same id."""
     ids = [item.id for item in items]
     kinds = Counter(item.kind for item in items)
     lines = [line for (_, commit), its in groupby(items, _place) for line in _lines(commit, list(its))]
@@ -279,7 +280,7 @@ def _place(item: Item) -> tuple[str, Commit | None]:
 
 
 def _lines(commit: Commit | None, items: Sequence[Item]) -> Iterator[str]:
-    """Yield the lines about items that have their commit in common, which may be none."""
+    """Yield the lines about items of one commit, or of none."""
     mark = ""
     if commit is not None:
         mark = "- "
@@ -295,7 +296,7 @@ def _lines(commit: Commit | None, items: Sequence[Item]) -> Iterator[str]:
 
 
 def digest_message(found: Front, *, identity: str) -> Message:
-    """Return the message that has the report's first screen as a letter."""
+    """Return the message with the report's first screen as a letter."""
     text = "\n".join(_harmless(line) for line in digest(found))
     return _message(identity, text, title="Sorries: the digest", counts={"digest": 1}, items=())
 
@@ -311,20 +312,22 @@ _ORDERS = str.maketrans({"<": "\u2039", ">": "\u203a", "@": "\uff20"})
 
 
 def _harmless(text: str) -> str:
-    """One printable line, without mentions or links for a chat program.
+    """Return one printable line, without mentions or links for a chat program.
 
-    Names of declarations are whatever a watched repository likes; the exact ones are in `about`.
+    Names of declarations are a watched repository's choice; the exact ones are in `about`.
     """
     return clean(text.translate(_ORDERS))
 
 
 CHANNELS: tuple[NotifyChannel, ...] = get_args(NotifyChannel)
 LOOK_S = 60.0
-"""Seconds between two looks of a channel without a wake-up, and between two looks for failing repositories."""
+"""Seconds between two looks of a channel without a wake-up, and between two looks for failing
+repositories."""
 EVERY_S = 60.0
-"""Shortest time between two messages to a channel: a flood of proofs is one message, and is told within a minute."""
+"""Shortest time between two messages to a channel: a flood of proofs is one message, and is told within a
+minute."""
 FAILING_FOR_S = 86400.0
-"""So long a repository fails before people are told: forges are back from an outage within a day."""
+"""The duration of a failure before people hear of it: forges are back from an outage within a day."""
 _RETRY = Backoff(5.0, 3600.0, jitter=0.2)
 
 log = structlog.get_logger("daemon.results.notifications")
@@ -337,16 +340,16 @@ class _State:
     pause_s: float = 0.0
     """The seconds until something can be due again."""
     looked: int = 0
-    """Up to here the log has nothing to tell it."""
+    """Up to here the log has no news for it."""
     attempts: int = 0
     sent: float = -math.inf
-    """When the last message was taken (`daemon.state.clock`); the rate limit counts from there."""
+    """The time of the last accepted message (`daemon.state.clock`), the base of the rate limit."""
     retry: float = -math.inf
-    """Before this moment nothing that failed is tried again."""
+    """Before this moment nothing is retried."""
 
 
 class Notifications:
-    """The channels of one daemon. `start` it once the store is open, then have each channel `look` again and again.
+    """The channels of one daemon: `start` once the store is open, then `look` for each channel repeatedly.
 
     `problems` returns those of the status, for the digest.
     """
@@ -360,7 +363,7 @@ class Notifications:
         dice: random.Random | None = None,
     ) -> None:
         self.failures: dict[str, int] = dict.fromkeys(CHANNELS, 0)
-        """Attempts that failed since the daemon started."""
+        """Failed attempts since the daemon started."""
         self._store = store
         self._context = context
         self._problems = problems
@@ -368,7 +371,7 @@ class Notifications:
         self._states: dict[NotifyChannel, _State] = {name: _State() for name in CHANNELS}
 
     async def start(self, news: Callable[[], None]) -> None:
-        """Resume; `news` is called from then on when the channels have something to look at."""
+        """Resume; `news` is called from then on when there is news for the channels."""
 
         def appended(events: Sequence[NewEvent]) -> None:
             if any(event.body.type in TYPES for event in events):
@@ -378,7 +381,7 @@ class Notifications:
         for row in await self._store.ask(report_queries.notifiers):
             # A restart is no reason to send two messages in one breath.
             if row.sent_at is not None:
-                # Where the clock was set back meanwhile, as if it were now.
+                # If the clock was set back meanwhile, as if it were now.
                 self._states[_name(row.channel)].sent = elapsed_s() - max(_age_s(row.sent_at), 0.0)
 
     def reload(self) -> None:
@@ -387,24 +390,24 @@ class Notifications:
             state.retry = -math.inf
 
     async def look(self, name: NotifyChannel) -> None:
-        """Send what a channel is due to send."""
+        """Send a channel's due messages."""
         state = self._states[name]
-        state.pause_s = LOOK_S  # where the turn ends in a defect
+        state.pause_s = LOOK_S  # for a turn that ends in a defect
         state.pause_s = await self._turn(name, state)
 
     def pause_s(self, name: NotifyChannel) -> float:
-        """Return the seconds until a channel is to look again, if nothing is news before."""
+        """Return the seconds until a channel's next look, without news before."""
         return self._states[name].pause_s
 
     async def _turn(self, name: NotifyChannel, state: _State) -> float:
-        """Send what is due; return the seconds until something can be due again."""
+        """Send a due message; return the seconds until something can be due again."""
         rows = {row.channel: row for row in await self._store.ask(report_queries.notifiers)}
         row = rows.get(name)
         settings = self._context.settings
         try:
             found = channel(name, settings.notify, folder=settings.paths.state)
         except NotTakenError as error:
-            # There is one, and it cannot be used: what comes meanwhile is sent when it can be.
+            # There is one, and it cannot be used: news meanwhile are sent when it can be.
             await self._switch(name, row, _kinds(settings, name))
             await self._failed(name, state, error, before="" if row is None else row.problem)
             return LOOK_S
@@ -418,7 +421,7 @@ class Notifications:
             return min(wait_s, LOOK_S)
         if (result := await self._digest(name, row)) is not None:
             return await self._tell(name, found, state, result, position=row.position, before=row.problem)
-        # Not what the view does not know yet (the disk was full): it is asked for the details.
+        # Without events missing in the view (the disk was full), as it is asked for the details.
         known = await self._store.ask(queries.position)
         events, reached = await self._store.look_up(
             partial(_news, after=max(row.position, state.looked), upto=known, kinds=row.kinds)
@@ -433,7 +436,7 @@ class Notifications:
             name, found, state, message(items), told, position=last, before=row.problem
         )
         if pause_s == 0.0:
-            state.looked = last  # where the disk was full, the view may not know it yet
+            state.looked = last  # after a full disk, the view may not have it yet
         return pause_s
 
     async def _digest(self, name: NotifyChannel, row: NotifierRow) -> Message | None:
@@ -468,7 +471,7 @@ class Notifications:
         except NotTakenError as error:
             if not error.partly:
                 return await self._failed(name, state, error, before=before)
-            partly = error  # who took it would have it again, as long as another one refuses
+            partly = error  # a retry would reach the successful receivers again
         sent = NotificationSent(
             channel=name,
             message=made.id,
@@ -490,7 +493,7 @@ class Notifications:
     async def _failed(
         self, name: NotifyChannel, state: _State, error: NotTakenError, *, before: str
     ) -> float:
-        """Record what is new of a failure, and return how long to wait."""
+        """Record a new failure, and return the wait in seconds."""
         state.attempts = max(state.attempts, 1)
         pause_s = max(_RETRY.wait_s(state.attempts, self._dice), error.retry_after_s)
         state.retry = elapsed_s() + pause_s
@@ -511,7 +514,7 @@ class Notifications:
         )
 
     async def _switch(self, name: NotifyChannel, row: NotifierRow | None, kinds: tuple[str, ...]) -> bool:
-        """Record what the channel tells of from now on, where that is not what it did; return whether it was not."""
+        """Record a change of the channel's kinds; return whether there was one."""
         if set(kinds) == (set() if row is None else set(row.kinds)):
             return False
         position = await self._store.look_up(LogReader.position)
@@ -525,7 +528,7 @@ class Notifications:
         return LOOK_S
 
     async def record_failing(self) -> None:
-        """Record which repositories have failed for as long as FAILING_FOR_S.
+        """Record the repositories failing for FAILING_FOR_S.
 
         An empty one is reachable, and does not count.
         """
@@ -559,7 +562,7 @@ def _kinds(settings: Settings, name: NotifyChannel) -> tuple[str, ...]:
 def _news(
     reader: LogReader, *, after: int, upto: int, kinds: Mapping[str, int]
 ) -> tuple[list[StoredEvent], int]:
-    """Return the first events between two positions that are to be told, and how far was looked."""
+    """Return the first events for a channel between two positions, and the last position read."""
     result = []
     for event in reader.read(after=after, upto=upto, types=TYPES):
         if wanted(event, kinds):

@@ -1,9 +1,10 @@
 """Patch files for people, re-made from the log whenever one is missing.
 
-Owns the folder `patches/`. A patch is a file named after its declaration and its proof, complete or not there: what a
-killed daemon left of one is removed when the next one writes them all.
-A proof that was rejected after all has none any more: its file is taken away. A file holds the mail of what is
-recorded last (`daemon.results.mail`): one of an earlier check is written anew.
+Owns the folder `patches/`. A patch is a file named after its declaration and its proof, complete or not
+there: a killed daemon's unfinished files are removed when the next one writes them all.
+
+A proof rejected after all has none any more: its file is taken away. A file holds the mail of the last record
+(`daemon.results.mail`): one of an earlier check is written anew.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def patch_path(folder: Path, *, repository: str, declaration: str, proof: str) -
 
 
 def without_proof(view: sqlite3.Connection, folder: Path) -> list[Path]:
-    """Return the patches on disk of which the view knows no proof: the log that did was lost."""
+    """Return the patches on disk without a proof in the view: the log with it was lost."""
     known = {
         patch_path(folder, repository=row.repository, declaration=row.declaration, proof=row.proof)
         for row in queries.proofs(view)
@@ -54,7 +55,7 @@ def without_proof(view: sqlite3.Connection, folder: Path) -> list[Path]:
 async def write_missing(
     store: StoreService, folder: Path, *, author: str, proofs: frozenset[str] | None = None
 ) -> list[Path]:
-    """Write the patches (of these proofs, or of all) that are not there as they should be; return their paths.
+    """Write the missing or wrong patches (of these proofs, or of all); return their paths.
 
     Raises:
         OSError: the folder cannot be written.

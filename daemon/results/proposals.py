@@ -1,7 +1,7 @@
-"""Propose a proof as a pull request: what may be, at GitHub, and in the log.
+"""Propose a proof as a pull request: check it, open it at GitHub, and record it.
 
-What may be proposed and what is said is `daemon.results.pull_requests`'. Recorded is only what GitHub says is there:
-through the running daemon, else by this process, which then keeps the daemon away.
+`daemon.results.pull_requests` has the rules and the texts. Only GitHub's answers are recorded: through the
+running daemon, else by this process, which then keeps the daemon away.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from store.view.checking import as_recorded
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What would be opened: on which ground, with which text; `after` is the changed file."""
+    """The pull request to open: on which ground, with which text; `after` is the changed file."""
 
     ground: TargetState
     text: PullRequestText
     after: bytes
 
     def branch_of(self, row: Proof) -> str:
-        """Return the branch that would be made, as `owner:branch`."""
+        """Return the branch to make, as `owner:branch`."""
         owner = self.ground.name.split("/")[0] if self.ground.may_push else self.ground.login
         return f"{owner}:{branch_name(row)}"
 
@@ -78,10 +78,10 @@ def propose(instance: Instance, settings: Settings, row: Proof, *, purpose: str)
     """Open the pull request of a proof at GitHub, or find it there, and record it.
 
     Args:
-        purpose: the command, by which others know who holds the state folder meanwhile.
+        purpose: the command, for others that find the state folder locked.
 
     Raises:
-        ProposalError: it cannot be opened or recorded; the message says why.
+        ProposalError: it cannot be opened or recorded, for the reason in the message.
         AlreadyRunningError: no daemon runs, and another command holds the state folder.
     """
     with _alone(instance, purpose):
@@ -91,10 +91,10 @@ def propose(instance: Instance, settings: Settings, row: Proof, *, purpose: str)
 
 
 def plan(instance: Instance, settings: Settings, row: Proof) -> OpenedPullRequest | Plan:
-    """Ask GitHub what would be opened, or what is there; write nothing anywhere.
+    """Return the pull request at GitHub, or the one to open; write nothing anywhere.
 
     Raises:
-        ProposalError: it cannot be asked, or the proof does not fit; the message says why.
+        ProposalError: GitHub cannot be asked, or the proof does not fit, for the reason in the message.
     """
     return asyncio.run(_propose(instance, settings, row, dry_run=True))
 

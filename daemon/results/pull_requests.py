@@ -1,9 +1,9 @@
 """Open one pull request through GitHub's REST API: one file, one commit, one branch, never a second time.
 
-Owns the order of the requests. `look` only reads: who we are, the default branch of this moment, the file there, and
-whether the pull request is there already. `open` writes: a fork where we may not push, then blob, tree, commit, branch
-and pull request. Killed or refused anywhere, it goes on when it is called again: blobs and trees are named by their
-content, the branch by the proof, and GitHub is asked for both before either is made.
+Owns the order of the requests. `look` only reads: our account, the default branch of this moment, the file
+there, and an earlier pull request. `open` writes: a fork if we may not push, then blob, tree, commit, branch
+and pull request. Killed or refused anywhere, it goes on when it is called again: blobs and trees are named by
+their content, the branch by the proof, and GitHub is asked for both before either is made.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _FORK_WAIT_S = 120.0
 _FORK_EVERY_S = 2.0
 _FILES = frozenset({"100644", "100755"})
 _MARK = "Everlean-Proof: "
-"""Begins the line of our commits that says whose branch it is."""
+"""Begins the line of our commits with the branch's proof."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewPullRequest:
     """A pull request to open. `name` is owner/name, `branch` ours, `path` the one file that changes.
 
-    `forge_id`: the number that the repository has to have at its forge, where it is known.
+    `forge_id`: the repository's required number at its forge, if known.
     """
 
     proof: str
@@ -63,7 +63,7 @@ class NewPullRequest:
 
 @dataclass(frozen=True, slots=True)
 class OpenedPullRequest:
-    """A pull request that is there. `branch` is "owner:branch"; `found`: it was there before."""
+    """An existing pull request. `branch` is "owner:branch"; `found`: it was there before."""
 
     number: int
     url: str
@@ -77,8 +77,8 @@ class OpenedPullRequest:
 class TargetState:
     """GitHub's present state of the repository and the file.
 
-    `head` is the tip of the default branch `base`, `data` the file's content there and `blob` its id. `opened` is the
-    pull request where there is one; then nothing was asked of the file.
+    `head` is the tip of the default branch `base`, `data` the file's content there and `blob` its id.
+    `opened` is the pull request, if there is one; then the file was not read.
     """
 
     login: str
@@ -116,7 +116,8 @@ class PullRequests:
         """Read the present state at GitHub; writes nothing.
 
         Raises:
-            ProposalError: it cannot be asked, is another owner's by now or archived, or the file is not there any more.
+            ProposalError: GitHub cannot be asked, the repository is another owner's by now or archived, or
+                the file is gone.
         """
         calls = self._calls
         what = "who the token belongs to"
@@ -153,7 +154,7 @@ class PullRequests:
         """Return a version of a file.
 
         Raises:
-            ProposalError: the repository does not have it, or not as it says.
+            ProposalError: the repository does not have it, or with another content.
         """
         what = f"the file version {sha[:12]} in {name}"
         content = await self._calls.ask("GET", f"{_repo(name)}/git/blobs/{sha}", what=what)
@@ -168,7 +169,7 @@ class PullRequests:
     async def open(
         self, wanted: NewPullRequest, ground: TargetState, *, after: bytes, text: PullRequestText
     ) -> OpenedPullRequest:
-        """Make what is missing of the branch and the pull request, on the ground that `look` found.
+        """Make the missing parts of the branch and the pull request, on the ground from `look`.
 
         Raises:
             ProposalError: GitHub refused a step; the steps before it stay done.
@@ -222,7 +223,7 @@ class PullRequests:
         return OpenedPullRequest(number, url, branch, head, base, found)
 
     async def _file(self, name: str, tree: str, path: str, base: str) -> tuple[str, str]:
-        """Walk down to a file: its mode and its blob."""
+        """Walk down to a file; return its mode and its blob."""
         what = f"{path} on {name}'s branch {base}"
         *folders, last = path.split("/")
         for folder in folders:
@@ -250,7 +251,7 @@ class PullRequests:
     # --- writing ------------------------------------------------------------------------------------------
 
     async def _fork(self, ground: TargetState) -> str:
-        """Return our fork, made if there is none, and wait until it has the commit that we build on."""
+        """Return our fork, made if there is none, and wait until it has our base commit."""
         calls, what = self._calls, f"a fork of {ground.name}"
         # GitHub answers the same for a fork that is there already.
         result = await calls.ask(
@@ -361,9 +362,9 @@ def _not_there(what: str) -> ProposalError:
     return ProposalError(f"{what}: is not there any more; the daemon looks again after its next poll")
 
 
-# ---- May this proof be proposed, where does it go, and what is said of it: all but the requests
-# A proof is proposed only where Lean verified it, the watchlist says that its maintainers agreed, and no author
-# whose lines it replaces opted out, and it is no exercise.
+# ---- The proposal without its requests: permission, target and text
+# A proof is proposed only if Lean verified it, the watchlist records its maintainers' consent, no author of
+# the replaced lines opted out, and it is no exercise.
 
 
 _TOKENS = (b"sorry", b"admit")
@@ -383,7 +384,7 @@ _NO_MORE = (
 
 
 def check_proof(row: ProofRow) -> None:
-    """Refuse what Lean did not verify.
+    """Refuse an unverified proof.
 
     Raises:
         ProposalError: it may not be proposed.
@@ -401,7 +402,7 @@ def check_proof(row: ProofRow) -> None:
 
 
 def check_consent(view: sqlite3.Connection, row: ProofRow, settings: Settings) -> Repo:
-    """Refuse where the configuration does not say that the repository's people agreed; return its entry.
+    """Refuse without the repository's consent in the configuration; return its entry.
 
     Raises:
         ProposalError: no entry, no consent, opted out, or an exercise.
@@ -436,10 +437,10 @@ def check_consent(view: sqlite3.Connection, row: ProofRow, settings: Settings) -
 async def check_authors(
     git: Git, row: ProofRow, ground: TargetState, *, paths: Paths, opted_out: Collection[str]
 ) -> None:
-    """Refuse where an author who opted out wrote the lines that would be replaced.
+    """Refuse if an author who opted out wrote the replaced lines.
 
     Raises:
-        ProposalError: one did, or who did cannot be told.
+        ProposalError: one did, or the authors are unknown.
     """
     if not opted_out:
         return
@@ -463,7 +464,7 @@ async def check_authors(
 
 
 def patched(row: ProofRow, ground: TargetState) -> bytes:
-    """Return the file with the proof as it would be on the default branch, whose tip is what was checked.
+    """Return the file with the proof on the default branch, whose tip must be the checked commit.
 
     Raises:
         ProposalError: the proof was checked at another commit, or the file is another one there.
@@ -484,7 +485,7 @@ def patched(row: ProofRow, ground: TargetState) -> bytes:
 
 
 def branch_name(row: ProofRow) -> str:
-    """Return the branch that a proof has for itself: the same one at every try."""
+    """Return a proof's own branch: the same one at every try."""
     name = _UNSAFE.sub("_", row.declaration).strip("._-")[:_LONGEST_SLUG].strip("._-") or "proof"
     branch = f"everlean/{name}-{_UNSAFE.sub('_', row.proof)}"
     if not is_branch_name(branch):
@@ -493,7 +494,8 @@ def branch_name(row: ProofRow) -> str:
 
 
 def text_of(row: Proof, ground: TargetState) -> PullRequestText:
-    """Return text for a pull request: plain words, and every value in a code span, where no name mentions a user."""
+    """Return text for a pull request: plain words, and every value in a code span, where no name mentions a
+    user."""
     title = title_of(row)
     judged = "; ".join(filter(None, (JUDGED[row.grade], doubt_text(row.doubts))))
     message = f"{title}\n\nFound by everlean, a program, and {judged}."
@@ -529,12 +531,12 @@ def _code(text: str) -> str:
     return f"{fence}{pad}{told}{pad}{fence}"
 
 
-# ---- That a proof was proposed
+# ---- The record of a proposal
 # The one writer of `pull_request_opened`, for the daemon and for commands without one.
 
 
 class PullRequestStateError(Exception):
-    """A pull request cannot be recorded; the message says why."""
+    """A pull request cannot be recorded, for the reason in the message."""
 
 
 async def record(store: StoreService, opened: PullRequestOpened) -> None:
@@ -542,7 +544,8 @@ async def record(store: StoreService, opened: PullRequestOpened) -> None:
 
     Raises:
         KeyError: no such proof.
-        PullRequestStateError: the proof is of another repository or not verified, or has another pull request already.
+        PullRequestStateError: the proof is of another repository or not verified, or has another pull request
+            already.
     """
     rows = await store.ask(partial(queries.proofs_by_prefix, prefix=opened.proof))
     row = {row.proof: row for row in rows}[opened.proof]
