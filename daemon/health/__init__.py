@@ -1,1 +1,1 @@
-"""Whether this machine and this daemon can do the work, and what is wrong when they cannot."""
+"""Check whether this machine and this daemon can do the work, and report problems."""

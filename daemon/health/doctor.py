@@ -1,4 +1,4 @@
-"""The checks of `everlean doctor`: what is installed or missing, each with its remedy.
+"""The checks of `everlean doctor`: installed and missing things, each with its remedy.
 
 Reads and reports, changes nothing. Programs print their version within a time limit; nothing of a watched
 repository is run.
@@ -77,7 +77,7 @@ def examine(config: Path | None) -> list[Finding]:
 
 
 def _environment(settings: Settings | None) -> Iterator[Finding]:
-    """Report the source of tokens and of what environment variables set; no secret values."""
+    """Report the source of tokens and of other environment variables; no secret values."""
     if settings is None:
         return
     from daemon.settings.in_force import token_source
@@ -135,7 +135,8 @@ def sqlite_finding(version: tuple[int, ...]) -> Finding:
 
 
 def has_wal_reset_bug(version: tuple[int, ...]) -> bool:
-    """3.7.0 to 3.51.2, except where the fix was backported (3.44.6 and 3.50.7 and later of those series)."""
+    """Return whether a version has the bug: 3.7.0 to 3.51.2, except from 3.44.6 and 3.50.7 on in their
+    series."""
     release, patch = version[:2], version[2] if len(version) > 2 else 0
     if release < (3, 7) or version >= (3, 51, 3):
         return False
@@ -254,7 +255,7 @@ def _elan(settings: Settings | None) -> Finding:
 
 
 def _lean_backend(settings: Settings | None, paths: Paths | None) -> Iterator[Finding]:
-    """Check what runs Lean, and the versions that watched branches lack."""
+    """Check Lean's program, and the versions missing for watched branches."""
     from pipeline.lean.backend import NOT_AS_ROOT, find_leans
 
     lean = settings.lean if settings is not None else None
@@ -284,7 +285,7 @@ def _lean_backend(settings: Settings | None, paths: Paths | None) -> Iterator[Fi
 
 
 def _needs(paths: Paths, leans: Leans) -> Iterator[Finding]:
-    """Check for each Lean version that the scanned branches need that a toolchain and a REPL run it."""
+    """Check that a toolchain and a REPL run each Lean version of the scanned branches."""
     from daemon.health.requirements import needs
     from store.errors import LogError
     from store.sqlite import translated
@@ -302,7 +303,7 @@ def _needs(paths: Paths, leans: Leans) -> Iterator[Finding]:
         yield curl_finding()
     for need in needed:
         places = listed([str(place) for place in need.places], 3)
-        # With one thing for all versions it is not for want of a build.
+        # With one program for all versions it is not for want of a build.
         remedy = need.remedy if leans.fixed is None else f"see `{LEAN}`"
         yield Finding(
             f"lean {need.version or 'version'}",
@@ -355,7 +356,7 @@ def _training(settings: Settings | None) -> Finding:
 
 
 def _ray(settings: Settings | None) -> Iterator[Finding]:
-    """Judge what `[engine] kind = "ray"` needs on this machine."""
+    """Judge the requirements of `[engine] kind = "ray"` on this machine."""
     if settings is None or settings.engine.kind != "ray":
         return
     version = _distribution_version("ray")
@@ -380,7 +381,7 @@ def _ray(settings: Settings | None) -> Iterator[Finding]:
 
 
 def _programs(settings: Settings | None) -> Iterator[Finding]:
-    """Judge what each of `[[prove.programs]]` needs on this machine; its sandbox is judged above."""
+    """Judge the requirements of each of `[[prove.programs]]` on this machine; the sandbox is judged above."""
     from pipeline.endpoint.credentials import job_key
     from pipeline.lean.sandbox.command import find_program
 
@@ -416,7 +417,7 @@ def _version_of(program: str, option: str) -> str | None:
 
 
 def _run(program: str, *arguments: str) -> subprocess.CompletedProcess[str] | None:
-    """Run a program that answers at once; None where it is missing or does not answer."""
+    """Run a program that answers at once; None if it is missing or does not answer."""
     try:
         return subprocess.run(
             [program, *arguments],

@@ -1,4 +1,4 @@
-"""The problems that only the process or its machine knows of; `store.documents.problems` has the others."""
+"""The problems known to the process or its machine alone; `store.documents.problems` has the others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BY_THE_UNIT = "run the daemon by its unit, on a machine with control groups of 
 
 
 def live_problems(live: LiveStatus) -> list[Problem]:
-    """Return the problems that are in the answer of the living daemon."""
+    """Return the problems in the living daemon's answer."""
     return [
         # Those of the configuration are in the view as well, and are reported from there.
         *(daemon_problem(text) for text in live.problems if not text.startswith("config: ")),
@@ -29,13 +29,14 @@ def live_problems(live: LiveStatus) -> list[Problem]:
 
 
 def daemon_problem(text: str) -> Problem:
-    """What the daemon says of itself ends with the remedy behind the last semicolon, where it knows one."""
+    """Return the daemon's own problem; its remedy, if any, is behind the last semicolon."""
     message, _, remedy = text.rpartition("; ")
     return problem(ProblemCode.DAEMON_PROBLEM, message or text, remedy if message else "everlean doctor")
 
 
 def lacking_problem(lacking: LackingLean) -> Problem:
-    """A Lean version that watched branches need and nothing here runs: their sorries are found and never tried."""
+    """Return the problem of a Lean version missing for watched branches: their sorries are found and never
+    tried."""
     branches = lacking.branches
     named = listed(branches, BRANCHES_NAMED)
     return problem(
@@ -58,7 +59,7 @@ def cache_problems(cache: CacheUse) -> list[Problem]:
 
 
 def clock_problems(jump: ToldJump | None) -> list[Problem]:
-    """Return problems from jumps of the clock within the last hour, as the running daemon saw them."""
+    """Return problems from jumps of the clock within the last hour, from the running daemon."""
     result = []
     if jump is not None and jump.set_s:
         way = "back" if jump.set_s < 0 else "forward"
@@ -78,7 +79,7 @@ def clock_problems(jump: ToldJump | None) -> list[Problem]:
 
 
 def confinement_problems(status: LiveStatus) -> list[Problem]:
-    """What stands between code of repositories and this machine, where Lean is real and something of it is missing."""
+    """Return the gaps between code of repositories and this machine, if Lean is real."""
     if status.lean not in ("pantograph", "server"):
         return []
     result = []

@@ -1,6 +1,6 @@
 """The Lean version of each watched branch and its toolchain, for `doctor` and `status`.
 
-Reads the view (`branches.projects`, which a scan fills) and the answer of `Leans`; starts nothing.
+Reads the view (`branches.projects`, filled by a scan) and the answer of `Leans`; starts nothing.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class NeedingProject(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One Lean version that watched branches need. `toolchain` is "" for those without a `lean-toolchain`.
+    """One Lean version needed by watched branches. `toolchain` is "" for those without a `lean-toolchain`.
 
-    `places` are the Lake projects that need it; `version` is the short name, "" where the text names none. `remedy`
-    gets what runs it, "" where something does.
+    `places` are the Lake projects that need it; `version` is the short name, "" if the text has none.
+    `remedy` installs its program, "" if it is there.
     """
 
     toolchain: str
@@ -55,9 +55,9 @@ class Need:
 
 
 def needs(database: sqlite3.Connection, leans: Leans) -> tuple[Need, ...]:
-    """Return every version that the scanned tips of watched repositories need, in the order of their names.
+    """Return every version needed by the scanned tips of watched repositories, in the order of their names.
 
-    Branches that were not scanned yet are not among them: nothing is known of those.
+    Branches not scanned yet are not among them: their versions are unknown.
     """
     watched = {row.repository: row.projects for row in queries.repositories(database, watched_only=True)}
     result: dict[str, list[NeedingProject]] = {}
@@ -80,13 +80,13 @@ def _need(leans: Leans, toolchain: str, places: Sequence[NeedingProject]) -> Nee
 
 
 def lacking(database: sqlite3.Connection, leans: Leans) -> tuple[Need, ...]:
-    """Return the versions that are needed and that nothing here runs.
+    """Return the needed versions without a program here.
 
-    Empty where the settings have one thing run every version, or none at all: that is the daemon's own state.
+    Empty if the settings have one program for every version, or none at all: that is the daemon's own state.
     """
     if leans.fixed is not None:
         return ()
-    # Nearly always all of them are there; the branches of thousands of repositories are read only where not.
+    # Nearly always all of them are there; the branches of thousands of repositories are read only if not.
     if all(leans.for_toolchain(text).kind != "none" for text in queries.toolchains(database)):
         return ()
     return tuple(need for need in needs(database, leans) if not need.met)
@@ -100,8 +100,7 @@ def _full(text: str) -> str:
 
 
 # ---- Whether a model can be trained, or asked, on this machine
-# Are the libraries there, and the GPU where one is wanted?
-# Looks for them, and imports none.
+# Looks for the libraries, and the GPU if one is wanted; imports none.
 
 
 _TO_ASK = ("torch", "transformers", "safetensors", "peft")
@@ -113,7 +112,7 @@ _TO_TRAIN = {
 
 
 def why_not_trainable(train: Train, *, devices: Path = DEVICES) -> str:
-    """Return what training lacks, with the remedy; "" where nothing is missing."""
+    """Return the missing requirement of training, with the remedy; "" without one."""
     enabled = [name for name in ("tactics", "progress") if getattr(train, name).get("enabled", False)]
     libraries = dict.fromkeys(library for model in ("retriever", *enabled) for library in _TO_TRAIN[model])
     reports = () if train.report_to == "none" else (train.report_to,)
@@ -122,7 +121,7 @@ def why_not_trainable(train: Train, *, devices: Path = DEVICES) -> str:
 
 
 def why_no_models(prove: Prove, *, devices: Path = DEVICES) -> str:
-    """Return what the rungs of the ladder that run a model lack here, with the remedy; "" where nothing is missing."""
+    """Return the missing requirement of the rungs with a model, with the remedy; "" without one."""
     return _missing(_TO_ASK) or _no_gpu(prove.generator.device, "[prove.generator]", devices)
 
 
@@ -143,7 +142,7 @@ def _no_gpu(device: str, table: str, devices: Path) -> str:
 
 
 def needs_of(instance: Instance, settings: Settings) -> tuple[Need, ...] | None:
-    """Return the Lean versions that the watched branches need; None before a daemon recorded anything."""
+    """Return the Lean versions needed by the watched branches; None before a daemon recorded anything."""
     if not instance.paths.database_db.exists():
         return None
     lean = settings.lean

@@ -1,4 +1,4 @@
-"""What `everlean setup` sees to: elan, and each Lean version that the watched repositories name."""
+"""The steps of `everlean setup`: elan, and each Lean version named by the watched repositories."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _MARKER = "lean-toolchain"
 _ELAN_BYTES = 20 * 10**6
 _SPARE_BYTES = 2 * 2**30
 _LEAN_BYTES = 2_800 * 10**6
-"""What one Lean takes on the disk: ~/.elan of v4.32.2, measured by others (infinity-cosmos, pull request 206)."""
+"""The disk space of one Lean: ~/.elan of v4.32.2, measured by others (infinity-cosmos, pull request 206)."""
 
 
 class SetupError(Exception):
-    """Something cannot be set up; the message says why, and what to do."""
+    """Something cannot be set up; the message has the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that setup sees to."""
+    """One step of setup."""
 
     name: str
     there: bool
@@ -44,11 +44,11 @@ class Step:
     size_bytes: int = 0
     """about"""
     by_hand: str = ""
-    """what only a person can do, or empty"""
+    """a person's part, or empty"""
 
 
 def programs(settings: Settings) -> list[Step]:
-    """Return a step for each program that Lean and its sandbox need."""
+    """Return a step for each program required by Lean and its sandbox."""
     steps = []
     sandboxed = settings.lean.sandbox == "bubblewrap"
     for name, package in (
@@ -71,7 +71,7 @@ def programs(settings: Settings) -> list[Step]:
 
 
 def versions(instance: Instance, settings: Settings) -> list[Step]:
-    """Return a step for each Lean version that a watched repository names: of a scan, or asked of its remote."""
+    """Return a step for each Lean version of a watched repository, from a scan or its remote."""
     if settings.lean.backend == "none":
         return [Step("Lean", True, 'none is used: [lean] backend = "none"')]
     named: dict[str, list[str]] = {}
@@ -98,7 +98,7 @@ def versions(instance: Instance, settings: Settings) -> list[Step]:
 
 
 def _remote_toolchain(url: str, settings: Settings) -> str:
-    """Return the `lean-toolchain` of a remote that no daemon has scanned yet.
+    """Return the `lean-toolchain` of a remote not scanned yet.
 
     Raises:
         SetupError: it has none, or cannot be asked.
@@ -130,7 +130,7 @@ def _remote_toolchain(url: str, settings: Settings) -> str:
 
 
 def free_room() -> int:
-    """Return the free bytes of the disk that elan's folder is on, or will be."""
+    """Return the free bytes of the present or future disk of elan's folder."""
     home = elan_home()
     while not home.exists():
         home = home.parent
@@ -138,10 +138,10 @@ def free_room() -> int:
 
 
 def hold_room(steps: Sequence[Step]) -> None:
-    """Refuse what the disk has no room for.
+    """Refuse steps without room on the disk.
 
     Raises:
-        SetupError: with what is needed, and what is free.
+        SetupError: with the needed and the free space.
     """
     needed, free = sum(step.size_bytes for step in steps) + _SPARE_BYTES, free_room()
     if needed > free:
@@ -155,11 +155,11 @@ def install(steps: Iterable[Step], settings: Settings, *, elan: str, say: Callab
     """Do these steps, one after the other; return their names.
 
     Args:
-        elan: where elan's release is, "" for GitHub.
-        say: gets a line for people about each thing that is done.
+        elan: the place of elan's release, "" for GitHub.
+        say: gets a line for people about each step.
 
     Raises:
-        SetupError: one failed; what was installed before it stays.
+        SetupError: one failed; installations before it stay.
         BusyError: another process installs.
     """
     done = []

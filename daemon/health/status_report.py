@@ -1,8 +1,8 @@
 """The report of `everlean status` as data: health, problems with their remedies, and the numbers.
 
-What the view and the end of the log say (`store.documents.status`), and what only this machine knows: the lock, the
-disks, the file of the settings and, where a daemon answers, its control socket. Standard library and `store` only:
-this is the answer that must come within 200 ms.
+From the view and the end of the log (`store.documents.status`), and from this machine: the lock, the disks,
+the file of the settings and, if a daemon answers, its control socket. Standard library and `store` only: this
+is the answer that must come within 200 ms.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Jobs:
     queued: Sequence[QueuedJob]
     """the first 1,000 jobs in the queue of the running daemon"""
     more_queued: int
-    """how many more it will start"""
+    """the number of further ones"""
     due: Due | None
     failed: Sequence[JobRow] | None
     """those after which none of their kind succeeded there"""
@@ -81,7 +81,7 @@ class Jobs:
 class Models:
     in_use: Sequence[ModelInUse] | None
     training_waits_for: str | None
-    """what this machine lacks"""
+    """this machine's missing requirement"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,12 +117,12 @@ class ConfigState:
     loaded_at: str | None
     rejected_at: str | None
     errors: list[str]
-    """of the file that was rejected last"""
+    """of the last rejected file"""
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The whole document. As of an earlier moment, the problems and the running jobs are those of then."""
+    """The whole document. As of an earlier moment, with the problems and running jobs of then."""
 
     healthy: bool
     """the daemon runs and no problem is an `error`"""
@@ -131,31 +131,31 @@ class Status:
     daemon: Daemon
     """its process, and its last start"""
     problems: list[Problem]
-    """what is wrong. [The codes](operations.md#common-failures)"""
+    """the present problems. [The codes](operations.md#common-failures)"""
     repositories: list[Repository] | None
-    """also those that are watched no more; null, as all below that the database knows, where it cannot be read"""
+    """also those no longer watched; null, as all fields below from the database, if it cannot be read"""
     jobs: Jobs
-    """what is to be said of them now"""
+    """the present jobs"""
     sorries: dict[str, int] | None
-    """how many by state, of the [default branches](glossary.md)"""
+    """the number by state, on the [default branches](glossary.md)"""
     sorries_elsewhere: int | None
-    """how many more in the source of other watched branches"""
+    """the number of further ones in the source of other watched branches"""
     week: Sequence[Week] | None
     """the changes of the last seven days by repository; a repository without changes is left out"""
     news: Sequence[Happened] | None
     """the newest of it, at most five"""
     disproved: int | None
-    """how many of the open ones are false as they stand"""
+    """the number of open ones that are false"""
     proofs: dict[str, int] | None
-    """how many by state"""
+    """the number by state"""
     theorems: int | None
     """number of theorems and lemmas on the default branches"""
     log: Log
-    """where it ends"""
+    """its end"""
     lean: str
     """`pantograph`, `server` (Lean's language server), `none`, or `unknown`"""
     lean_detail: str
-    """which one, or why there is none"""
+    """its name, or why there is none"""
     sandbox: str | None
     """`bubblewrap` or `none`, as at the last start"""
     models: Models
@@ -163,9 +163,9 @@ class Status:
     proving: Proving
     """above rung 0"""
     notifications: Sequence[NotifierRow] | None
-    """the channels; `problem` and what follows it are of one that fails"""
+    """the channels; `problem` and the fields after it are of a failing one"""
     work: Work
-    """what people asked for, and the GPUs"""
+    """people's requests, and the GPUs"""
     config: ConfigState
     """the file"""
     state_dir: Path
@@ -178,11 +178,11 @@ def collect(
 ) -> Status:
     """Return the whole document; as of an earlier moment if the place has one.
 
-    As of then, the problems are those that the log knew of: what is wrong with the daemon or a file is of now.
+    As of then, the problems are the log's: those of the daemon or a file belong to the present.
 
     Args:
         tell: see `daemon.place.instance.open_view`; called for an earlier moment only.
-        live: what the daemon says, where it asks itself; None: its control socket is asked.
+        live: the daemon's own answer, if it asks itself; None: its control socket is asked.
     """
     if instance.moment is None:
         live = ask(instance) if live is None else live
@@ -196,7 +196,7 @@ def collect(
         with LogReader.open(instance.paths.events_db) as reader:
             log = describe_log(reader, view, moment=instance.moment)
         problems = [*view.problems, *log.problems]
-    # What stops everything first, then the other errors, then the warnings.
+    # A stopped daemon first, then the other errors, then the warnings.
     problems.sort(key=lambda item: (item.severity != "error", not item.code.startswith("daemon_")))
     return _status(instance, view, log, live, problems)
 
@@ -251,7 +251,8 @@ def _status(
 
 
 def _view(instance: Instance) -> ViewStatus:
-    """Return what the view says; half an answer with the reason is worth more to who is on call than none."""
+    """Return the view's answer; half an answer with the reason is worth more to an operator on call than
+    none."""
     again = "restart the daemon: it makes the database anew" if instance.running else "everlean db rebuild"
     if instance.paths.database_db.exists():
         try:
@@ -286,7 +287,8 @@ def _log(instance: Instance, view: ViewStatus) -> LogStatus:
 
 
 def _lag(log: LogReader, view: ViewStatus, position: int, instance: Instance) -> list[Problem]:
-    """A running view is a moment behind; one that stays behind has a daemon that does not get on."""
+    """Return the problem of a view that stays behind: its daemon does not get on. A running one is a moment
+    behind."""
     if not view.readable or view.stopped or view.position >= position:
         return []
     event = next(log.read(after=view.position, limit=1))
@@ -299,14 +301,14 @@ def _lag(log: LogReader, view: ViewStatus, position: int, instance: Instance) ->
         return []
     text = f"the view stopped before event {event.seq} ({event.type}), {behind} behind the log"
     if any(one.code == "disk_full" for one in refusals(instance.paths)):
-        # A rebuild would want more of what is missing.
+        # A rebuild would need more of the missing space.
         return [problem(ProblemCode.VIEW_BEHIND, text, "free some space; the daemon then goes on by itself")]
     remedy = "restart the daemon; if it stays so, stop it and run `everlean db rebuild`"
     return [problem(ProblemCode.VIEW_BEHIND, text, remedy)]
 
 
 def _of_the_daemon(instance: Instance, view: ViewStatus, live: DaemonAnswer) -> list[Problem]:
-    """Return what is wrong with the process, its disks and the file of its settings, and what the process says."""
+    """Return the problems of the process, its disks and its settings' file, with the process's own."""
     refused = refusals(instance.paths)
     problems = [
         problem(ProblemCode(one.code), one.message, one.remedy, subject=str(one.folder)) for one in refused
@@ -358,11 +360,11 @@ def _not_running(instance: Instance, view: ViewStatus) -> Problem:
 
 
 STANDBY_BEHIND_S = 600.0
-"""A standby that has not read the store to its end for so long is an error."""
+"""A standby this long without a read to the store's end is an error."""
 
 
 def _standby_problem(instance: Instance) -> Problem | None:
-    """What this machine is to another's log, and how far behind; None where it has nothing to do with one."""
+    """Return the problem of this machine's role for another's log; None without a role."""
     if instance.running or not instance.paths.standby.exists():
         return None
     from daemon.state.standby import read
@@ -407,7 +409,8 @@ def _ran(instance: Instance) -> bool:
 
 
 def _syntax_error(instance: Instance) -> str | None:
-    """A file that is no TOML would stop the next start; a full check would cost status its speed."""
+    """Return the fault of a file with invalid TOML, which would stop the next start; a full check would be
+    too slow here."""
     try:
         tomllib.loads(instance.config.read_bytes().decode())
     except ValueError as error:

@@ -1,22 +1,23 @@
 """Routes of the control socket, HTTP over a unix socket, and the socket's file; handlers call the service.
 
-The command line speaks to the running daemon here, by `daemon.place.control_client`. The kernel names each connection's
-user, and `daemon.place.peers` what that user may do: GET reads, the rest acts. Others are answered 403.
+The command line speaks to the running daemon here, by `daemon.place.control_client`. The kernel names each
+connection's user, and `daemon.place.peers` the user's rights: GET reads, the rest acts. Others are answered
+403.
 
-    GET  /health   200, or 503 where a problem is an error: {"healthy", "problems"}, the list of `everlean status`
-    GET  /status   200: what only the living daemon knows
-    GET  /metrics  200: numbers for Prometheus, as text; 503 where the view cannot be read
-    GET  /report   200: the page of `everlean report`; 304 for one that the client has; 503 where it cannot be made
-    GET  /badge.svg, /feed.atom    200: how many sorries there are, and which came and went (`daemon.http.feed`)
-    POST /poll     202: {"polling": [...]}; body {"repository": key or null}; 404 for one that is not watched, 503 while
+    GET  /health   200, or 503 if a problem is an error: {"healthy", "problems"}, the list of `everlean status`
+    GET  /status   200: the state of the living daemon alone
+    GET  /metrics  200: numbers for Prometheus, as text; 503 if the view cannot be read
+    GET  /report   200: the page of `everlean report`; 304 if the client has it; 503 if it cannot be made
+    GET  /badge.svg, /feed.atom    200: the number of sorries, and their news (`daemon.http.feed`)
+    POST /poll     202: {"polling": [...]}; body {"repository": key or null}; 404 if it is not watched, 503 while
                    the disk is full
-    POST /promote  200: the promotion; body {"checkpoint": id, "force": true or absent}; 404 for one that no row
-                   has, 409 where the promotion rule or its state does not let it
-    POST /rollback 200: the promotion; body {"model": name}; 404 for no model's name, 409 where nothing was before
+    POST /promote  200: the promotion; body {"checkpoint": id, "force": true or absent}; 404 for an unknown one,
+                   409 if the promotion rule or its state forbids it
+    POST /rollback 200: the promotion; body {"model": name}; 404 for no model's name, 409 without an earlier one
     POST /offer    202: the event; body: its fields but `by`; 404 for a repository without a trace
-    POST /pull-request  200: the event; body: its fields; 400 for others, 404 for a proof that no row has, 409 where
-                   it is not verified or has another pull request
-    POST /reload   202: {"reloading": true}; what came of it is in /status and in the log
+    POST /pull-request  200: the event; body: its fields; 400 for others, 404 for an unknown proof, 409 if it is
+                   not verified or has another pull request
+    POST /reload   202: {"reloading": true}; the outcome is in /status and in the log
 
 Pauses, triggers, cancellations, second tries and claims have their own part below.
 """
@@ -61,15 +62,15 @@ from store.events.models import ModelOffered
 from store.events.proofs import PullRequestOpened
 
 # ---- The control socket's file
-# Made for its group, taken over from a daemon that is dead, refused where one lives.
-# Its mode is 0660 and its folder the daemon's own.
+# Made for its group, taken over from a dead daemon, refused by a living one. Its mode is 0660 and its folder
+# the daemon's own.
 
 
 _MODE = 0o660
 
 
 class SocketInUseError(Exception):
-    """The control socket cannot be made; the message says why and what to do."""
+    """The control socket cannot be made; the message has the reason and the remedy."""
 
 
 def listen(path: Path) -> socket.socket:
@@ -101,7 +102,7 @@ def listen(path: Path) -> socket.socket:
 
 
 def admitted(path: Path, control_group: str) -> Doorkeeper:
-    """Give the socket to the group, or to our own if none is configured; return who may connect and act.
+    """Give the socket to the group, or to our own if none is configured; return its doorkeeper.
 
     Raises:
         SocketInUseError: there is no such group, or it cannot be given the socket.
@@ -126,7 +127,7 @@ def admitted(path: Path, control_group: str) -> Doorkeeper:
 
 
 def _let_through(folder: Path, group: int) -> None:
-    """Let a group that was named pass through a folder that is ours alone."""
+    """Let a configured group pass through a folder that is ours alone."""
     about = folder.stat()
     if about.st_uid == os.geteuid() and stat.S_IMODE(about.st_mode) == 0o700:
         os.chown(folder, -1, group)
@@ -134,7 +135,7 @@ def _let_through(folder: Path, group: int) -> None:
 
 
 def _clear(path: Path) -> None:
-    """Remove the socket of a daemon that is dead; refuse one that lives, and what is no socket."""
+    """Remove the socket of a dead daemon; refuse a living one's, and any other file."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
@@ -158,22 +159,21 @@ def _clear(path: Path) -> None:
     )
 
 
-# ---- The routes of the control socket by which people steer the work
-# Pause, resume, trigger, bump, cancel, retry, accept.
-# Who asked is who connected, as the kernel says; what becomes of it is `daemon.scheduling.scheduler`'s.
+# ---- The routes for people's requests: pause, resume, trigger, bump, cancel, retry, accept
+# The kernel names the asking user; `daemon.scheduling.scheduler` does the work.
 #
 #     POST /pause    200: {"work", "paused": whether it was not before}; body {"work": "poll", "train", "prove" or
 #                    "all", "reason": text or absent}
-#     POST /resume   200: {"work", "resumed"}; body {"work"}; 409 where it is paused with everything
+#     POST /resume   200: {"work", "resumed"}; body {"work"}; 409 if it is paused with everything
 #     POST /trigger  202: {"work", "repository", "triggered", "waits"}; body {"work": "trace", "train" or "prove",
-#                    "repository": key}; 404 for one that is not watched, 409 where that cannot be done there
-#     POST /bump     202: the event, also of an earlier one that is not over, and "waits": what keeps it from beginning,
-#                    or null; body {"repository", "toolchain"}, {"repository", "package", "rev"} or all of them; 404 for
-#                    one that is not watched, 409 where it cannot be tried
-#     POST /cancel   202: {"job", "was": "running" or "waiting"}; body {"job": id}; 404 for no job, 409 for one that has
+#                    "repository": key}; 404 if it is not watched, 409 if it cannot be done there
+#     POST /bump     202: the event, also of an earlier unfinished one, and "waits": the reason, or null; body
+#                    {"repository", "toolchain"}, {"repository", "package", "rev"} or all of them; 404 if it is not
+#                    watched, 409 if it cannot be tried
+#     POST /cancel   202: {"job", "was": "running" or "waiting"}; body {"job": id}; 404 for no job, 409 if it has
 #                    ended
-#     POST /retry    202: {"job"}; body {"job": id}; 404 for no job, 409 for one that neither failed nor was cancelled
-#     POST /accept   200: the event; body {"repository": key}; 404 for one that was never watched, 409 where it was not
+#     POST /retry    202: {"job"}; body {"job": id}; 404 for no job, 409 if it neither failed nor was cancelled
+#     POST /accept   200: the event; body {"repository": key}; 404 if it was never watched, 409 if it was not
 #                    replaced
 
 
@@ -236,7 +236,7 @@ def work_routes(desk: Operator) -> list[Route]:
 
 
 def bump_route(desk: Operator) -> Route:
-    """Return the route by which a bump is asked for."""
+    """Return the route to request a bump."""
 
     async def bump(request: Request) -> JSONResponse:
         remedy = 'send {"repository": key, "toolchain": text}, or "package": name and "rev": commit, or all of them'
@@ -264,11 +264,11 @@ def bump_route(desk: Operator) -> Route:
 # ---- The routes of agents
 #
 #     POST /claim    200: the event; body {"sorry": whole id, "agent": name, "seconds": number, "claim": the one to
-#                    renew, by its id, or absent}; 404 for no sorry, 409 where it is not to be had
-#     POST /release  200: the event; body {"claim": id}; 404 where none of this id stands
+#                    renew, by its id, or absent}; 404 for no sorry, 409 if it cannot be claimed
+#     POST /release  200: the event; body {"claim": id}; 404 without a claim of this id
 #     POST /submit   200: {"proofs": a proof_found for each}; body {"sorry": whole id, "proof": text, "others": proofs
 #                    of its declaration's other sorries, by their whole ids, or absent, "agent": name, "claim": id or
-#                    absent}; 404 for no sorry, 409 where it takes no proof of this agent's, or nothing could judge one
+#                    absent}; 404 for no sorry, 409 if it takes no proof of this agent's, or nothing could judge one
 
 
 _LONGEST_NAME = 100
@@ -335,12 +335,12 @@ def claim_routes(claims: Claims) -> list[Route]:
 
 
 class _UnknownError(Exception):
-    """The request names something that is not there."""
+    """The request names a missing thing."""
 
 
 @contextmanager
 def _missing_is_404(refusal: str) -> Iterator[None]:
-    """Answer 404 with this text where the call inside finds no such thing (KeyError)."""
+    """Answer 404 with this text if the call inside finds no such thing (KeyError)."""
     try:
         yield
     except KeyError:
@@ -348,7 +348,8 @@ def _missing_is_404(refusal: str) -> Iterator[None]:
 
 
 def _acts(path: str, verb: Callable[[Request], Awaitable[JSONResponse]]) -> Route:
-    """Return the route of a verb; a wrong request, or one that does not fit the present state, is an answer too."""
+    """Return the route of a verb; a wrong request, or one that does not fit the present state, gets an answer
+    too."""
 
     async def answer(request: Request) -> JSONResponse:
         try:
@@ -364,7 +365,7 @@ def _acts(path: str, verb: Callable[[Request], Awaitable[JSONResponse]]) -> Rout
 
 
 def _who(request: Request) -> str:
-    """Name the user who connected; by number where the machine has no name for it."""
+    """Return the connected user's name, or number without a name."""
     uid = request.state.peer.uid
     try:
         return pwd.getpwuid(uid).pw_name
@@ -410,7 +411,7 @@ class Parts:
 
 
 class _Connection(BoundedProtocol):
-    """A connection that remembers who made it, for `request.state.peer`.
+    """A connection with its user's identity, for `request.state.peer`.
 
     Root and the daemon's own user have room of their own, whatever the others do.
     """
@@ -422,7 +423,7 @@ class _Connection(BoundedProtocol):
 
 
 class _Guarded:
-    """The routes behind the doorkeeper, who may be another one after a reload."""
+    """The routes behind the doorkeeper, who may change at a reload."""
 
     def __init__(self, routes: ASGIApp, keeper: Doorkeeper) -> None:
         self._routes = routes
@@ -464,7 +465,8 @@ class ControlServer:
         """Listen.
 
         Args:
-            control_group: the group whose members may act, beside the daemon's own user and root; "" for none.
+            control_group: the group whose members may act, beside the daemon's own user and root; "" for
+                none.
 
         Raises:
             SocketInUseError: something else is in the way, or the group cannot be given the socket.
@@ -532,7 +534,8 @@ def _application(parts: Parts) -> Starlette:
         return JSONResponse({"error": str(error)}, status_code=503)
 
     return Starlette(
-        # Whatever was asked for: the disk is full, or the store has failed. The message says which, and what to do.
+        # For any request: the disk is full, or the store has failed. The message has the reason and the
+        # remedy.
         exception_handlers={StoreFailedError: not_recorded},
         routes=[
             Route("/health", health, methods=["GET"]),
@@ -592,7 +595,7 @@ def _pull_request_route(store: StoreService) -> Route:
 
 
 async def _object(request: Request, *, remedy: str, most_bytes: int = _MOST_BODY_BYTES) -> dict[str, Any]:
-    """Return the body's JSON object; an empty one where there is no body."""
+    """Return the body's JSON object; an empty one without a body."""
     size = request.headers.get("content-length", "0")
     if not size.isdecimal() or int(size) > most_bytes:
         raise ValueError(f"the body is too long; {remedy}")
@@ -608,6 +611,6 @@ async def _object(request: Request, *, remedy: str, most_bytes: int = _MOST_BODY
 
 
 async def _only(request: Request, name: str, what: str) -> str:
-    """Return the one text that the body has to have; `what` it is."""
+    """Return the one text required in the body; `what` it is."""
     remedy = f'send {{"{name}": {what}}}'
     return _text_of(await _object(request, remedy=remedy), name, remedy)

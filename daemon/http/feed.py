@@ -1,7 +1,7 @@
-"""What others show of the daemon: GET /badge.svg, how many sorries there are, and GET /feed.atom, what became of them.
+"""Serve GET /badge.svg, the number of sorries, and GET /feed.atom, their changes, to others.
 
-With `?repo=` of one watched repository, by its key or a part that only it has. Both are read from the view, and made
-anew only where it has changed.
+With `?repo=` of one watched repository, by its key or a unique part of it. Both are read from the view, and
+made anew only if it has changed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from store.view import queries, report_queries
 from store.view.counts import NO_SORRIES, added_up, elsewhere_text, sorry_counts
 
 DAYS, MOST_ENTRIES = 14, 100
-"""The feed goes back so far, and has so many entries at most: the newest."""
+"""The feed's length in days, and its most entries: the newest."""
 MOST_KEPT = 64
 _HEADERS = {
     "cache-control": "no-cache",  # a forge's proxy would show an old number for hours
@@ -47,7 +47,8 @@ class Ask(Protocol):
 
 
 def badge(database: sqlite3.Connection, repository: str | None) -> bytes:
-    """Return a picture with the number of the sorries in the source; its label also says what other branches have."""
+    """Return a picture with the number of the sorries in the source; its label adds those on other
+    branches."""
     result = sorry_counts(database)
     number = added_up(result.values()) if repository is None else result.get(repository, NO_SORRIES)
     left, right = "sorries", f"{number.in_source:,}"
@@ -65,7 +66,7 @@ def badge(database: sqlite3.Connection, repository: str | None) -> bytes:
 
 
 def feed(database: sqlite3.Connection, repository: str | None) -> bytes:
-    """Return an Atom feed (RFC 4287) of the sorries that came and went; what a branch began with is not news."""
+    """Return an Atom feed (RFC 4287) of the sorries' changes; a branch's first sorries are no news."""
     since = utc_text(datetime.now(UTC) - timedelta(days=DAYS))
     turns = [
         one
@@ -94,14 +95,14 @@ def feed(database: sqlite3.Connection, repository: str | None) -> bytes:
 
 
 def _add(parent: ET.Element, name: str, text: str) -> None:
-    """Add a text; XML has no place for control characters, and one that turns text around could fake it."""
+    """Add a text; XML has no place for control characters, and one that reverses text could fake it."""
     ET.SubElement(parent, name).text = printable(text)
 
 
 def feed_routes(
     ask: Ask, *, served: Callable[[], bool] = lambda: True, public: Callable[[], bool] = lambda: True
 ) -> list[Route]:
-    """Return the routes; `served` and `public` mean what they do in `report_routes`."""
+    """Return the routes; `served` and `public` as in `report_routes`."""
     result: dict[tuple[str, str | None], tuple[int, bytes]] = {}
 
     def route(path: str, make: Callable[[sqlite3.Connection, str | None], bytes], media_type: str) -> Route:

@@ -1,4 +1,4 @@
-"""Numbers for Prometheus: what the view says, and what only the living daemon knows."""
+"""Numbers for Prometheus, from the view and the living daemon."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from store.view.report_queries import ViewNumbers
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
-# ---- Numbers as Prometheus reads them, in its text exposition format
-# Owns the names: `everlean_`, base units at the end, `_total` on what only goes up; docs/monitoring.md lists them, and
-# docs/grafana-dashboard.json draws them. The library that writes the format is loaded at the first
-# request, so that a daemon without scrapes does without it.
+# ---- Numbers in Prometheus's text exposition format
+# Owns the names: `everlean_`, base units at the end, `_total` on counters; docs/monitoring.md lists them, and
+# docs/grafana-dashboard.json draws them. The library of the format is loaded at the first request, so a
+# daemon without scrapes does without it.
 
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -63,10 +63,10 @@ class QuotaNumbers:
 
 @dataclass(frozen=True, slots=True)
 class LiveNumbers:
-    """Numbers that only the running daemon has, at `now`.
+    """Numbers of the running daemon alone, at `now`.
 
-    `waiting` are jobs that have not begun, by kind and state (queued, held); `requests` are those to the forge's API,
-    by what they were about.
+    `waiting` counts jobs not begun, by kind and state (queued, held); `requests` those to the forge's API, by
+    subject.
     """
 
     now: datetime
@@ -74,7 +74,7 @@ class LiveNumbers:
     started_at: datetime
     lean: str
     problems: Mapping[str, int]
-    """by severity, those that `everlean status` lists"""
+    """by severity, those of `everlean status`"""
     log_position: int
     waiting: Mapping[tuple[str, str], int]
     gpus: tuple[Gpu, ...]
@@ -83,7 +83,7 @@ class LiveNumbers:
     cache_bytes: int
     cache_limit_bytes: int
     notification_failures: Mapping[str, int]
-    """None: the settings want none."""
+    """None: the settings have none."""
     log_shipped: int | None = None
     """None: the log is not shipped, or its store was not asked yet."""
 
@@ -93,7 +93,7 @@ def exposition(view: ViewNumbers, live: LiveNumbers) -> bytes:
     from prometheus_client import generate_latest
 
     class Once:
-        """The collector that prometheus_client calls."""
+        """The collector for prometheus_client."""
 
         def collect(self) -> Iterable[Metric]:
             return families(view, live)
@@ -102,7 +102,7 @@ def exposition(view: ViewNumbers, live: LiveNumbers) -> bytes:
 
 
 def families(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
-    """Yield every metric; one that there is nothing to say of is left out."""
+    """Yield every metric; those without a value are left out."""
     yield from _daemon(view, live)
     yield from _repositories(view, live)
     yield from _jobs(view, live)
@@ -361,12 +361,12 @@ def _notifications(view: ViewNumbers, live: LiveNumbers) -> Iterator[Metric]:
 
 
 def _age_s(moment: str, now: datetime) -> float:
-    """Seconds since a time of the view, never negative: the clock may have been set back."""
+    """Return the seconds since a time of the view, never negative: the clock may have been set back."""
     return max(0.0, (now - datetime.fromisoformat(moment)).total_seconds())
 
 
 class Metrics:
-    """Answers the question for numbers."""
+    """Makes the exposition."""
 
     def __init__(self, store: StoreService, living: RuntimeStatus, notifications: Notifications) -> None:
         self._store = store
@@ -411,11 +411,10 @@ class Metrics:
         )
 
 
-# ---- Where they are fetched
-# GET /metrics on the control socket, and on TCP where that is set.
-# The TCP listener has that one route and, where the settings say so, GET /report (`daemon.http.report_page`). An
-# address that cannot be had is a problem that `status` shows; it is tried again, and stops nothing. A browser that
-# came by another host name (DNS rebinding) is refused, as long as only this machine was meant to read.
+# ---- The addresses: GET /metrics on the control socket, and on TCP if configured
+# The TCP listener has that one route and, with `[report] serve`, GET /report (`daemon.http.report_page`). An
+# unavailable address is a problem in `status`; it is tried again, and stops nothing. A browser that came by
+# another host name (DNS rebinding) is refused, unless other machines may read.
 
 
 PROBLEM = "metrics"
@@ -429,7 +428,8 @@ Numbers = Callable[[], Awaitable[bytes]]
 
 
 def metrics_route(numbers: Numbers, *, public: Callable[[], bool] = lambda: True) -> Route:
-    """Return the route. Unless `public`, a request has to name this machine by a loopback address or as localhost."""
+    """Return the route. Unless `public`, a request must name this machine by a loopback address or as
+    localhost."""
 
     async def metrics(request: Request) -> Response:
         if not public() and not names_this_machine(request.headers.get("host", "")):
@@ -445,7 +445,7 @@ def metrics_route(numbers: Numbers, *, public: Callable[[], bool] = lambda: True
 
 
 class MetricsListener:
-    """The TCP listener, as the settings in force want it: `take_up` again and again, `stop` at the end.
+    """The TCP listener, by the settings in force: `take_up` again and again, `stop` at the end.
 
     Args:
         report: returns the page, if [report] serves it; None otherwise.
@@ -471,7 +471,7 @@ class MetricsListener:
         self._listens = ""
 
     async def _index(self, _request: Request) -> Response:
-        """Name the pages, for a person who asks this port in a browser."""
+        """Name the pages, for a person with a browser at this port."""
         pages = ["/metrics", *(["/report", "/feed.atom", "/badge.svg"] if self._serves_report() else [])]
         links = "".join(f'<li><a href="{page}">{page}</a></li>' for page in pages)
         return HTMLResponse(f"<!doctype html><title>everlean</title><h1>everlean</h1><ul>{links}</ul>\n")
@@ -484,11 +484,11 @@ class MetricsListener:
 
     @property
     def address(self) -> str:
-        """The address that it listens on; "" while it does not."""
+        """The address it listens on; "" while it does not."""
         return self._listens
 
     async def take_up(self) -> None:
-        """Listen as the settings in force say."""
+        """Listen by the settings in force."""
         listen = self._context.settings.metrics.listen
         if listen != self._listens:
             await self.stop()

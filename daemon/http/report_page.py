@@ -1,8 +1,8 @@
-"""The report as the daemon serves it: GET /report and the pages below it, each made by a process and kept for a while.
+"""Serve the report: GET /report and the pages below it, each made by a process and kept for a while.
 
-A request while its page is being made waits for that one, as long as not too many do; so a browser that is reloaded
-over and over costs one process a minute, and the event loop nothing but the waiting. A failure is kept as
-a page is, only shorter. One process runs at a time.
+A request while its page is being made waits for that one, within a limit; so a browser reloaded over and over
+costs one process a minute, and the event loop nothing but the waiting. A failure is kept like a page, only
+shorter. One process runs at a time.
 """
 
 from __future__ import annotations
@@ -31,13 +31,14 @@ from store.documents.problems import Problem
 
 PATIENCE_S = 120.0
 EVERY_S = 60.0
-"""So old a page may become before the next reader gets a new one: it takes seconds to make."""
+"""The age of a page after which the next reader gets a new one: it takes seconds to make."""
 FAILED_S = 10.0
-"""So long a failure is reported again before the next try."""
+"""The time for which a failure is reported again before the next try."""
 MOST_KEPT = 16
-"""So many pages are kept; the one that was made first goes first."""
+"""The most pages kept; the one made first goes first."""
 MOST_WAITING = 8
-"""So many wait for a page; each holds one of the listener's connections, which the numbers of /metrics need too."""
+"""The most requests waiting for a page; each holds one of the listener's connections, which /metrics needs
+too."""
 MEMORY_BYTES = 2**31
 """Of the process that makes it, private."""
 _HEADERS = {
@@ -54,7 +55,7 @@ log = structlog.get_logger("daemon.report")
 
 
 class ReportError(Exception):
-    """The page cannot be made; the message says why."""
+    """The page cannot be made, for the reason in the message."""
 
 
 class NoSuchPageError(ReportError):
@@ -63,7 +64,7 @@ class NoSuchPageError(ReportError):
 
 @dataclass(frozen=True, slots=True)
 class RenderedReport:
-    """A page, its ETag, and when it was made (`time.monotonic`)."""
+    """A page, its ETag, and the time of its making (`time.monotonic`)."""
 
     html: bytes
     etag: str
@@ -83,7 +84,7 @@ Page = Callable[[str], Awaitable[RenderedReport]]
 
 
 class ReportPage:
-    """Makes the pages, one at a time. `now` is to be called on the event loop.
+    """Makes the pages, one at a time. Call `now` on the event loop.
 
     Args:
         paths: those of the state and of the view.
@@ -99,7 +100,7 @@ class ReportPage:
         self._waiting = 0
 
     async def now(self, name: str = FIRST) -> RenderedReport:
-        """Return a page, made anew where the last one is too old.
+        """Return a page, made anew if the last one is too old.
 
         Raises:
             NoSuchPageError: the report has none of this name.
@@ -119,7 +120,7 @@ class ReportPage:
             self._making[name].add_done_callback(partial(self._finish, name))
         self._waiting += 1
         try:
-            # Who gives up waiting does not take it away from the others.
+            # A request that gives up does not take it away from the others.
             return await asyncio.shield(self._making[name])
         finally:
             self._waiting -= 1
@@ -183,7 +184,7 @@ class ReportPage:
 def report_routes(
     page: Page, *, served: Callable[[], bool] = lambda: True, public: Callable[[], bool] = lambda: True
 ) -> list[Route]:
-    """Return the routes; where they are not `served`, they are not there. Unless `public`, as in `metrics_route`."""
+    """Return the routes, which answer 404 unless `served`. Unless `public`, as in `metrics_route`."""
 
     async def report(request: Request) -> Response:
         if not served():

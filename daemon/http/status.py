@@ -1,6 +1,6 @@
-"""State that only the running daemon has, as data: problems, running and queued jobs, reasons for waiting.
+"""Return the running daemon's own state: problems, running and queued jobs, reasons for waiting.
 
-Reads the parts and changes none. What the log knows as well is the command line's to read there.
+Reads the parts and changes none. The command line reads the log's facts there.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from store.documents.live import QueuedJob
 from store.documents.problems import Problem
 
 MOST_QUEUED = 1000
-"""So many are described: a million open sorries are some 70,000 jobs."""
+"""The most jobs described: a million open sorries are some 70,000 jobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,10 @@ class RuntimeStatus:
     jumps: ClockWatch
     shipping: Shipping
     no_groups: str
-    """Why jobs have no control groups; "" where they have."""
+    """Why jobs have no control groups; "" if they have."""
 
     def own_problems(self) -> list[str]:
-        """Return the problems that its parts know of."""
+        """Return the problems of its parts."""
         problems = [f"config: {error}" for error in self.context.config_errors]
         problems += self.context.problems.texts()
         if self.forge.problem:
@@ -70,7 +70,7 @@ class RuntimeStatus:
         return problems
 
     async def problems(self) -> list[Problem]:
-        """Return the problems that `everlean status` lists, made of the same answer; read on another thread.
+        """Return the problems of `everlean status`, made from the same answer; read on another thread.
 
         The socket, the metrics, the report and the digest show these.
         """
@@ -80,7 +80,7 @@ class RuntimeStatus:
         return (await asyncio.to_thread(collect, instance, live=live)).problems
 
     def queued(self) -> list[DueJob]:
-        """The jobs that begin as soon as they may."""
+        """Return the jobs that begin as soon as they may."""
         lanes = self.runner.lanes
         return [due for due in self.work.plan.due if due.lane not in lanes]
 
@@ -121,7 +121,7 @@ class RuntimeStatus:
         )
 
     def sentence(self) -> str:
-        """One line for `systemctl status`."""
+        """Return one line for `systemctl status`."""
         running = self.runner.attempts
         jobs = f"{len(running)} jobs running" if len(running) != 1 else f"running: {running[0].due.describes}"
         problem = f"; PROBLEM: {problems[0]}" if (problems := self.own_problems()) else ""
@@ -132,10 +132,10 @@ class RuntimeStatus:
 def described(
     ready: Sequence[DueJob], held: Sequence[WaitingJob], why: Callable[[DueJob], str | None]
 ) -> tuple[list[QueuedJob], int]:
-    """Describe the first jobs that wait, and count the others.
+    """Describe the first waiting jobs, and count the others.
 
     Args:
-        why: says what one that may begin waits for.
+        why: gives the reason why a due job waits.
     """
     first = [(due, why(due)) for due in ready[:MOST_QUEUED]]
     first += [(one.due, one.waits) for one in held[: MOST_QUEUED - len(first)]]

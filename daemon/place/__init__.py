@@ -1,1 +1,1 @@
-"""One daemon's folders as any process meets them: paths, the lock, who answers on the control socket, its log lines."""
+"""One daemon's folders for any process: paths, the lock, the control socket's clients, its log lines."""

@@ -1,6 +1,6 @@
-"""What the daemon answers to GET /status, typed for both ends. Standard library only.
+"""The daemon's answer to GET /status, typed for both ends. Standard library only.
 
-Every field but a job's id has a default: the command may be of another version than the daemon that it asks.
+Every field but a job's id has a default: the command may be of another version than the daemon.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ GpuUse = Literal["free", "lent", "busy", "lost"]
 
 
 def read_answer(cls: type[Answer], data: Mapping[str, Any]) -> Answer:
-    """Return a part of an answer; what this version does not know is left out."""
+    """Return a part of an answer, without fields unknown to this version."""
     return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
 
 
 @dataclass(frozen=True, slots=True)
 class LiveJob:
-    """A running job. `gpu` names those that it leases, "" without one; `progress` is None where it has said nothing."""
+    """A running job. `gpu` names its GPUs, "" without one; `progress` is None before its first report."""
 
     job: str
     kind: Kind = "scan"
@@ -54,7 +54,7 @@ class LiveJob:
 
 @dataclass(frozen=True, slots=True)
 class LackingLean:
-    """A Lean version that watched branches need and nothing here runs."""
+    """A Lean version needed by watched branches and not runnable here."""
 
     toolchain: str = ""
     version: str = ""
@@ -114,10 +114,11 @@ class CacheUse:
 
 @dataclass(frozen=True, slots=True)
 class LiveStatus:
-    """The whole answer. `root`: root runs the daemon. `no_groups` is why jobs have no control groups, "" if they do."""
+    """The whole answer. `root`: root runs the daemon. `no_groups` is why jobs have no control groups, "" if
+    they do."""
 
     problems: Sequence[str] = ()
-    """those that its parts know of; GET /health has all"""
+    """those of its parts; GET /health has all"""
     pid: int | None = None
     version: str | None = None
     started_at: str | None = None
@@ -127,7 +128,7 @@ class LiveStatus:
     jobs: Sequence[LiveJob] = ()
     queued: Sequence[QueuedJob] = ()
     more_queued: int = 0
-    """how many more there are than `queued` describes"""
+    """the number of jobs beyond `queued`"""
     gpus: Sequence[Gpu] = ()
     polling: Sequence[str] = ()
     lacking: Sequence[LackingLean] = ()
@@ -140,7 +141,7 @@ class LiveStatus:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> LiveStatus:
-        """Read the answer that came over the socket."""
+        """Read the answer from the socket."""
         read: dict[str, Any] = dict(data)
         for name, part in _PARTS.items():
             if read.get(name) is not None:

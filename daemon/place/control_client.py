@@ -1,7 +1,7 @@
 """Send requests to the running daemon through its control socket. Standard library only, and little of it.
 
-Owns the client's half of HTTP over the unix socket; the routes are `daemon.http.control`'s. `http.client` is left out
-because it costs every command 20 ms of start-up.
+Owns the client's half of HTTP over the unix socket; the routes are `daemon.http.control`'s. `http.client` is
+left out because it costs every command 20 ms of start-up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FORBIDDEN = 403
 
 
 class ControlError(Exception):
-    """The daemon could not be asked; the message says why and what to do."""
+    """The daemon could not be asked; the message has the reason and the remedy."""
 
 
 class NotPermittedError(ControlError):
@@ -40,7 +40,7 @@ class DaemonNotRunningError(ControlError):
 def request(
     paths: Paths, method: str, route: str, body: dict[str, Any] | None = None, *, timeout_s: float = 10.0
 ) -> tuple[int, dict[str, Any]]:
-    """Send one request; return the HTTP status and the JSON object that came back.
+    """Send one request; return the HTTP status and the JSON object of the answer.
 
     Raises:
         DaemonNotRunningError: no socket, or no daemon behind it.
@@ -66,7 +66,8 @@ def request(
                     raise TimeoutError
                 connection.settimeout(left)
     except (FileNotFoundError, ConnectionRefusedError, ConnectionResetError, BrokenPipeError) as error:
-        # Reset: it went away while it was asked, or a child of a killed one still held the socket for a moment.
+        # Reset: it went away during the request, or a child of a killed one still held the socket for a
+        # moment.
         raise DaemonNotRunningError(
             f"{paths.socket}: no daemon listens there; start it with `everlean run`"
         ) from error
@@ -90,7 +91,7 @@ def request(
 
 @contextmanager
 def short_address(path: Path) -> Iterator[str]:
-    """Yield an address for the socket at `path` that fits into 107 bytes, however long the path is."""
+    """Yield an address for the socket at `path` that fits into 107 bytes, for a path of any length."""
     if len(os.fsencode(path)) <= _LONGEST_ADDRESS_BYTES:
         yield str(path)
         return

@@ -1,7 +1,7 @@
-"""One daemon's configuration file and folders as any other process meets them: who holds them, the view, the daemon.
+"""One daemon's configuration file and folders for any other process: the lock's holder, the view, the daemon.
 
-For the command line and the servers beside the daemon. Standard library only. What reads opens the view read-only,
-whether the daemon runs or not.
+For the command line and the servers beside the daemon. Standard library only. Readers open the view
+read-only, whether the daemon runs or not.
 """
 
 from __future__ import annotations
@@ -31,16 +31,15 @@ class NoConfigError(InstanceError):
 
 
 LONG_EVENTS = 20_000
-"""Making a view of this many events takes long enough to say so first."""
+"""Making a view of this many events takes long enough to announce it first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instance:
     """One daemon's configuration file and folders, and its process, if it runs.
 
-    `held` is the command that keeps the daemon away for the moment. `moment` is what --as-of
-    names, None for now: nothing that is only true now (progress, the queue, whether a daemon runs) belongs into an
-    answer about it.
+    `held` is the command that keeps the daemon away for the moment. `moment` is --as-of's, None for now:
+    present facts (progress, the queue, whether a daemon runs) do not belong into an answer about it.
     """
 
     config: Path
@@ -61,10 +60,10 @@ class Instance:
 
 
 def find_instance(config: Path | None) -> Instance:
-    """Find the configuration and the folders, and ask the lock who runs there.
+    """Find the configuration and the folders, and ask the lock for its holder.
 
     Args:
-        config: the file; None: as `daemon.place.paths.find_config` finds it.
+        config: the file; None: by `daemon.place.paths.find_config`.
 
     Raises:
         NoConfigError: no configuration.
@@ -102,7 +101,7 @@ def open_view(
     """Open the view, as it is now or at the instance's moment.
 
     Args:
-        tell: gets a line for people about each way in which it is not the present state.
+        tell: gets a line for people about each difference from the present state.
 
     Raises:
         InstanceError: nothing is recorded there yet, or the view is missing.
@@ -163,7 +162,7 @@ TIMEOUT_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class DaemonAnswer:
-    """The daemon's answer to GET /status; without `status` where no daemon answers."""
+    """The daemon's answer to GET /status; without `status` if no daemon answers."""
 
     status: LiveStatus | None = None
     error: str | None = None
@@ -171,17 +170,17 @@ class DaemonAnswer:
 
     @property
     def queued(self) -> Sequence[QueuedJob]:
-        """Return what it will start."""
+        """Return the daemon's waiting jobs."""
         return self.status.queued if self.status is not None else ()
 
     @property
     def more_queued(self) -> int:
-        """Return how many more it will start than it describes."""
+        """Return the number of waiting jobs beyond the described ones."""
         return self.status.more_queued if self.status is not None else 0
 
     @property
     def progress(self) -> Mapping[str, JobProgress]:
-        """Return how far the running jobs are, those that have said something."""
+        """Return the progress of the running jobs with a report."""
         jobs = self.status.jobs if self.status is not None else ()
         return {item.job: item.progress for item in jobs if item.progress is not None}
 

@@ -1,6 +1,7 @@
-"""One daemon a state folder: an exclusive lock that the kernel frees when its holder dies, however it dies.
+"""One daemon a state folder: an exclusive lock, released by the kernel at any death of its holder.
 
-Owns the lock file and the number in it. It imports next to nothing, so that the command line can ask who runs.
+Owns the lock file and the number in it. It imports next to nothing, so the command line can ask for the
+holder.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _PATIENCE_S = 0.25
 
 
 class AlreadyRunningError(Exception):
-    """Another process holds the state folder; `pid` is its process id, None where the file does not say."""
+    """Another process holds the state folder; `pid` is its process id, None if the file has none."""
 
     def __init__(self, path: Path, *, pid: int | None, purpose: str = DAEMON) -> None:
         who = f"process {pid}" if pid is not None else "another process"
@@ -45,14 +46,15 @@ class FolderError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """The holder of a lock and its purpose: the daemon, or a command that excludes it (`everlean db rebuild`)."""
+    """The holder of a lock and its purpose: the daemon, or a command that excludes it (`everlean db
+    rebuild`)."""
 
     pid: int
     purpose: str
 
 
 class DaemonLock:
-    """The held lock. Keep the object for as long as the daemon lives; `release` gives it back."""
+    """The held lock. Keep the object while the daemon lives; `release` gives it back."""
 
     def __init__(self, path: Path, held: Lock) -> None:
         self.path = path
@@ -89,7 +91,7 @@ class DaemonLock:
 
 
 _OURS = frozenset({"events.db", "daemon.lock", "mirrors", "worktrees", "control.sock"})
-"""By one of these a folder is known as the daemon's."""
+"""One of these marks a folder as the daemon's."""
 
 
 def make_folder(folder: Path) -> None:
@@ -105,9 +107,9 @@ def make_folder(folder: Path) -> None:
 
 
 def keep_private() -> None:
-    """Have all that this process makes be its user's alone.
+    """Reserve this process's new files for its user.
 
-    A umask that already keeps out whoever is neither user nor group was chosen by someone, as the unit's 0027, whose
+    A umask that already excludes others than user and group is somebody's choice, as the unit's 0027, whose
     group may read: it stays.
     """
     before = os.umask(0o077)
@@ -116,9 +118,9 @@ def keep_private() -> None:
 
 
 def close_folder(folder: Path) -> bool:
-    """Take from a folder that is open to every user what the umask takes; return whether it did.
+    """Take the umask's permissions from a folder open to every user; return whether it did.
 
-    Only from one that is ours: it has something of the daemon's, or nothing.
+    Only from one of ours: it has something of the daemon's, or nothing.
     """
     umask = os.umask(0o077)
     os.umask(umask)
@@ -132,7 +134,7 @@ def close_folder(folder: Path) -> bool:
     try:
         folder.chmod(mode & ~umask)
     except OSError:
-        return False  # a disk that takes nothing: what writes there next says so
+        return False  # a disk that takes nothing: the next writer there reports it
     return True
 
 
@@ -149,8 +151,8 @@ def _cannot_write(path: Path, error: OSError, *, folder: Path) -> FolderError:
 def holder(path: Path) -> int | None:
     """Return the process id of the holder of the lock file at `path`; None without one.
 
-    For the locks of jobs and of GPUs, which outlive the process that took them in what it started. A holder that has
-    not written its number yet does not count: it is not running anything either.
+    For the locks of jobs and of GPUs, which outlive their process in its children. A holder without its
+    number in the file does not count: it is not running anything either.
     """
     result = _holder(path)
     return None if result is None else result.pid
@@ -159,8 +161,8 @@ def holder(path: Path) -> int | None:
 def who_holds(path: Path) -> Holder | None:
     """Return the holder of the daemon's lock at `path` and its purpose; None without one.
 
-    It dies with its holder. If the process in the file is dead, another one has the lock since a moment, and
-    does not count until it has written its number.
+    It dies with its holder. If the process in the file is dead, another one has just taken the lock, and does
+    not count until it has written its number.
     """
     result = _holder(path)
     return result if result is not None and _lives(result.pid) else None

@@ -1,8 +1,9 @@
-"""Logging: structlog on standard error, JSON lines for machines, sentences for a terminal, secrets in neither.
+"""Log by structlog on standard error: JSON for machines, sentences for a terminal, never a secret.
 
-Owns the configuration and the filter. Everything, the libraries' stdlib logging included, goes through one handler.
-Field order and names: `event` (constant snake_case), `level`, `ts`, then what the caller bound. `sentence` says a line
-for people; at a terminal it stands behind the time, and the fields of a line that has none follow its `event`.
+Owns the configuration and the filter. Everything, the libraries' stdlib logging included, goes through one
+handler. Field order and names: `event` (constant snake_case), `level`, `ts`, then the caller's fields.
+`sentence` is the line for people; at a terminal it stands behind the time, and without one the fields follow
+the `event`.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ _LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARN
 _CHATTY = ("apscheduler", "httpx2", "httpcore2", "httpx", "httpcore", "uvicorn", "asyncio", "watchdog")
 
 _SPARING = OnceAMinute()
-"""What a library says again and again, such as that a connection cannot be taken, is one line a minute."""
+"""A library's repeated message, such as about a refused connection, is one line a minute."""
 
 
 class SecretFilter:
-    """A structlog processor that hides secrets in every value of a record, however deep it lies."""
+    """A structlog processor that hides secrets in every value of a record, at any depth."""
 
     def __init__(self, secrets: Callable[[], tuple[str, ...]] = tuple) -> None:
         self._secrets = secrets
@@ -51,7 +52,8 @@ class SecretFilter:
 
 
 class SentenceRenderer:
-    """A structlog processor that makes one line for a terminal: the time, how bad it is, and a sentence."""
+    """A structlog processor that makes one line for a terminal: the time, the level if bad, and a
+    sentence."""
 
     _ESCAPES: ClassVar[dict[str, str]] = {"warning": "\x1b[33m", "error": "\x1b[31m", "critical": "\x1b[31m"}
     _UNSAID: ClassVar[frozenset[str]] = frozenset(("event", "sentence", "level", "ts", "logger", "exception"))
@@ -92,7 +94,7 @@ def configure(
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
         structlog.processors.add_log_level,
-        # journald stamps every line itself; JOURNAL_STREAM says that it listens.
+        # journald stamps every line itself; JOURNAL_STREAM is set if it listens.
         *(
             [structlog.processors.TimeStamper(fmt="%H:%M:%S", utc=False, key="ts")]
             if console
@@ -124,7 +126,7 @@ def configure(
     root.addHandler(handler)
     root.setLevel(_LEVELS[level])
     for name in _CHATTY:
-        # Skipped ticks and every HTTP request are not news; our own canonical lines say what happened.
+        # Skipped ticks and every HTTP request are not news; our own lines report events.
         logging.getLogger(name).setLevel(max(_LEVELS[level], logging.WARNING))
         logging.getLogger(name).addFilter(_SPARING)
     structlog.configure(

@@ -1,9 +1,9 @@
 """Paths of the configuration, the state, the cache and the control socket.
 
-Owns the search for `config.toml` and the names of the files below the three folders. Standard library only: the
-command line's read verbs must start in milliseconds. Validating the settings is `daemon.settings`' business; this
-module reads the three folder settings and the author of patches out of the file and nothing else, and it finds them
-even in a file that has an error elsewhere, so that `status` can still say what the running daemon thinks of that file.
+Owns the search for `config.toml` and the names of the files below the three folders. Standard library only:
+the command line's read verbs must start in milliseconds. `daemon.settings` validates the settings; this
+module reads only the three folders and the author of patches from the file, even from one with an error
+elsewhere, so `status` can still report the running daemon's opinion of that file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ConfigNotFoundError(FileNotFoundError):
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """The three folders of one daemon and what lies in them. Nothing is created here."""
+    """The three folders of one daemon and their files. Nothing is created here."""
 
     state: Path
     cache: Path
@@ -45,7 +45,7 @@ class Paths:
 
     @property
     def second_view(self) -> Path:
-        """The view that the first is compared with, while that goes on (`store.view.checking`)."""
+        """The view for the comparison with the first, while that goes on (`store.view.checking`)."""
         return self.cache / "second-view.db"
 
     @property
@@ -55,7 +55,8 @@ class Paths:
 
     @property
     def standby(self) -> Path:
-        """What this machine is to the shipped log: its standby, or who took it over (`daemon.state.standby`)."""
+        """This machine's role for the shipped log: its standby, or the successor's name
+        (`daemon.state.standby`)."""
         return self.state / "standby.json"
 
     @property
@@ -68,7 +69,7 @@ class Paths:
 
     @property
     def inputs(self) -> Path:
-        """What jobs read of the log and the view, frozen (`pipeline.jobs.inputs`)."""
+        """The jobs' extracts of the log and the view, frozen (`pipeline.jobs.inputs`)."""
         return self.state / "inputs"
 
     @property
@@ -83,7 +84,7 @@ class Paths:
 
     @property
     def answers(self) -> Path:
-        """What endpoints answered to searches and was paid for (`pipeline.endpoint.answers`)."""
+        """The paid answers of endpoints to searches (`pipeline.endpoint.answers`)."""
         return self.cache / "answers"
 
     @property
@@ -107,9 +108,10 @@ class Paths:
 def find_config(explicit: Path | None = None) -> Path:
     """Return the configuration file to use, as an absolute path.
 
-    Order: `explicit` (--config), $EVERLEAN_CONFIG, /etc/everlean/config.toml, $XDG_CONFIG_HOME/everlean/config.toml.
-    One that is named and missing is an error, never a reason to look further. A file in the current folder is read
-    only where it is named: a clone brings one, and whoever stands in a clone means the daemon that is installed.
+    Order: `explicit` (--config), $EVERLEAN_CONFIG, /etc/everlean/config.toml,
+    $XDG_CONFIG_HOME/everlean/config.toml. A named file that is missing is an error, never a reason to look
+    further. A file in the current folder is read only if named: a clone brings one, and a user in a clone
+    means the installed daemon.
     """
     if explicit is not None:
         return _resolve(explicit, by="--config")
@@ -128,33 +130,34 @@ def find_config(explicit: Path | None = None) -> Path:
 
 
 def user_config() -> Path:
-    """Return where a user's own configuration belongs, whether it is there or not."""
+    """Return the place of a user's own configuration, whether it is there or not."""
     return _home_folder("XDG_CONFIG_HOME", ".config") / "everlean" / "config.toml"
 
 
 def paths_from_config(path: Path) -> Paths:
-    """Return the folders that the file at `path` configures, reading nothing but those three settings.
+    """Return the folders configured in the file at `path`, reading nothing but those three settings.
 
-    An empty setting means $STATE_DIRECTORY, $CACHE_DIRECTORY or $RUNTIME_DIRECTORY (systemd's), else the system
-    folders for a configuration in /etc/everlean, else `cache` and `run` inside a state folder that is set (two
-    daemons with two state folders must share neither mirrors nor socket), else the XDG folders.
+    An empty setting means $STATE_DIRECTORY, $CACHE_DIRECTORY or $RUNTIME_DIRECTORY (systemd's), else the
+    system folders for a configuration in /etc/everlean, else `cache` and `run` inside a configured state
+    folder (two daemons with two state folders must share neither mirrors nor socket), else the XDG folders.
     """
     return resolve_paths(_daemon_table(path.read_bytes().decode(errors="replace")), config=path)
 
 
 DEFAULT_AUTHOR = "everlean <everlean@localhost>"
 AUTHOR = re.compile(r"([^<>\x00-\x1f\x7f]*[^<>\x00-\x20\x7f]) <([^<>@\s]+@[^<>@\s]+)>")
-"""A name and an e-mail address, as git writes them."""
+"""A name and an e-mail address in git's form."""
 
 
 def author_from_config(path: Path) -> str:
-    """Return whom proofs are by, as the file at `path` says; a value that is none counts as unset."""
+    """Return the author of proofs in the file at `path`; an invalid value counts as unset."""
     value = _daemon_table(path.read_bytes().decode(errors="replace")).get("author")
     return value if isinstance(value, str) and AUTHOR.fullmatch(value) else DEFAULT_AUTHOR
 
 
 def resolve_paths(daemon: dict[str, Any], *, config: Path) -> Paths:
-    """Turn the `[daemon]` table into folders; values of a wrong type count as unset (settings reports them)."""
+    """Turn the `[daemon]` table into folders; values of a wrong type count as unset (settings reports
+    them)."""
     base = config.absolute().parent
     state = _setting(daemon, "state_dir", base=base)
     system = config.absolute() == SYSTEM_CONFIG
@@ -187,12 +190,12 @@ def _setting(daemon: dict[str, Any], key: str, *, base: Path) -> Path | None:
     value = daemon.get(key)
     if not isinstance(value, str) or not value:
         return None
-    # normpath and not resolve: a state folder behind a symlink keeps the name that its owner gave it.
+    # normpath and not resolve: a state folder behind a symlink keeps its owner's name for it.
     return Path(os.path.normpath(base / Path(value).expanduser()))
 
 
 def _from_systemd(variable: str) -> Path | None:
-    # systemd gives a colon-separated list where a unit asks for several folders; ours asks for one.
+    # systemd gives a colon-separated list if a unit asks for several folders; ours asks for one.
     first = os.environ.get(variable, "").split(":")[0]
     return Path(first) if first else None
 
@@ -219,7 +222,7 @@ def _daemon_table(text: str) -> dict[str, Any]:
 
 
 def _readable_lines(text: str) -> dict[str, Any]:
-    """The one-line settings of `[daemon]` in a file with a syntax error."""
+    """Return the one-line settings of `[daemon]` in a file with a syntax error."""
     result: dict[str, Any] = {}
     inside = False
     for line in text.splitlines():

@@ -1,9 +1,9 @@
-"""Identify the peer of a control-socket connection, and decide what it may do.
+"""Identify the peer of a control-socket connection, and decide about its rights.
 
-The kernel says of each connection who made it (SO_PEERCRED and SO_PEERGROUPS in socket(7)), at the moment of the
-connect and whatever they send. The daemon's own user and root may read and act; members of the socket's group may read;
-members of `[daemon] control_group` may do both. The socket's mode is the first lock, this is the second: it also holds
-for a socket that was passed on, or whose mode was changed.
+The kernel identifies the peer of each connection (SO_PEERCRED and SO_PEERGROUPS in socket(7)), at the moment
+of the connect and whatever it sends. The daemon's own user and root may read and act; members of the socket's
+group may read; members of `[daemon] control_group` may do both. The socket's mode is the first lock, this is
+the second: it also holds for a socket that was passed on, or whose mode was changed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_BYTES = 1024
 """The longest option that Python reads: 256 groups."""
 _CREDENTIALS = struct.Struct("=iII")
 _UNMAPPED = 65534
-"""The id under which a user namespace shows every unmapped user and group: it identifies none of them."""
+"""The id of every unmapped user and group in a user namespace: it identifies none of them."""
 
 
 class Connection(Protocol):
@@ -45,10 +45,10 @@ class Peer:
 
 
 def peer_of(connection: Connection) -> Peer:
-    """Return who connected, as the kernel knows it.
+    """Return the connected process, as the kernel identifies it.
 
     Raises:
-        OSError: it does not say.
+        OSError: the kernel does not.
     """
     result = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, gid = _CREDENTIALS.unpack(result)
@@ -59,14 +59,15 @@ def _further_groups(connection: Connection) -> tuple[int, ...]:
     try:
         data = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_BYTES)
     except OSError:
-        # A kernel before 4.13, or more groups than can be read: who is let in by the own group alone still is.
+        # A kernel before 4.13, or more groups than can be read: admission by the own group alone still works.
         return ()
     return struct.unpack(f"={len(data) // 4}I", data)
 
 
 @dataclass(frozen=True, slots=True)
 class Doorkeeper:
-    """Decides by user and groups. `group` is the socket's; `control_group` (None: no other) may act as well."""
+    """Decides by user and groups. `group` is the socket's; `control_group` (None: no other) may act as
+    well."""
 
     owner: int
     group: int
@@ -74,11 +75,11 @@ class Doorkeeper:
 
     @classmethod
     def here(cls, *, group: int, control_group: int | None = None) -> Doorkeeper:
-        """One for this process."""
+        """Return the one for this process."""
         return cls(os.geteuid(), group, control_group)
 
     def refusal(self, peer: Peer, *, acts: bool) -> str | None:
-        """Return why this peer may not read (or act); None where it may."""
+        """Return why this peer may not read (or act); None if it may."""
         if peer.uid == 0 or (peer.uid == self.owner and (peer.uid != _UNMAPPED or _whole_map())):
             return None
         groups = peer.groups - {_UNMAPPED}
@@ -106,8 +107,7 @@ def _whole_map() -> bool:
     return Path("/proc/self/uid_map").read_text(encoding="ascii").split() == ["0", "0", "4294967295"]
 
 
-# ---- An HTTP server on a port of 127.0.0.1, for the parts that offer one
-# Started, and stopped, on the service's loop.
+# ---- An HTTP server on a port of 127.0.0.1, started and stopped on the service's loop
 
 
 ADDRESS = "127.0.0.1"
@@ -115,7 +115,7 @@ _BACKLOG = 128
 
 
 class PortError(Exception):
-    """The port cannot be listened on; the message says why and what to do."""
+    """The port cannot be listened on; the message has the reason and the remedy."""
 
 
 class LoopbackServer:
@@ -137,7 +137,7 @@ class LoopbackServer:
     ) -> LoopbackServer:
         """Listen; port 0 is any free one. `setting` names the port's setting in the error.
 
-        Another `host`, an IP address, is for a server that is configured to listen there.
+        Another `host`, an IP address, is for a server configured to listen there.
 
         Raises:
             PortError: another process listens there, or this user may not use it.

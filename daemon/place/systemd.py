@@ -1,6 +1,7 @@
 """sd_notify(3) in the standard library: READY, STATUS, WATCHDOG, RELOADING, STOPPING.
 
-Owns the datagrams and the watchdog's interval. Outside systemd ($NOTIFY_SOCKET unset) every call does nothing.
+Owns the datagrams and the watchdog's interval. Outside systemd ($NOTIFY_SOCKET unset) every call does
+nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from store.text import one_line
 
 
 class Notifier:
-    """Tells the service manager how we are. Never raises: a manager that went away is no reason to stop."""
+    """Reports the daemon's state to the service manager. Never raises: a manager that went away is no reason
+    to stop."""
 
     def __init__(self, environment: Mapping[str, str] | None = None) -> None:
         environment = os.environ if environment is None else environment
@@ -25,7 +27,7 @@ class Notifier:
 
     @property
     def watchdog_interval_s(self) -> float | None:
-        """Return the interval of `watchdog` calls: half of what the manager allows; None where it does not watch us."""
+        """Return the interval of `watchdog` calls: half of the manager's; None if it does not watch us."""
         return self._watchdog_us / 2_000_000 if self._watchdog_us and self._address else None
 
     def ready(self, status: str) -> bool:
@@ -39,7 +41,7 @@ class Notifier:
         )
 
     def status(self, status: str) -> bool:
-        """Give the one line that `systemctl status` shows."""
+        """Give the one line for `systemctl status`."""
         return self._send(f"STATUS={one_line(status)}")
 
     def watchdog(self) -> bool:
