@@ -1,7 +1,7 @@
-"""`make demo`: one screen, from a commit to a proof that Lean accepts, a false statement, and a person's proof.
+"""`make demo`: one screen, a commit, a proof accepted by Lean, a false statement, and a person's proof.
 
-A git repository is made of `examples/small-project`, and the real daemon watches it: it finds the sorries, has Lean
-trace them, searches, checks what it found, and writes patches. Then Ada proves one by hand.
+A git repository is made from `examples/small-project`, and the real daemon watches it: it finds the sorries,
+has Lean trace them, searches, checks its proofs, and writes patches. Then Ada proves one by hand.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def run(directory: Path) -> None:
 
 @dataclass
 class Screen:
-    """Tells of the log's events: a line for what a maintainer wants to know."""
+    """Prints a line for each event of interest to a maintainer."""
 
     places: dict[str, tuple[str, str]] = field(default_factory=dict)
     """The name and the place of each sorry."""
@@ -115,7 +115,7 @@ class Screen:
 
 
 def show_patch(paths: Paths) -> None:
-    """Show what one patch changes, as a diff."""
+    """Show the change of one patch, as a diff."""
     patches = sorted(paths.patches.rglob("*.patch"))
     if not patches:
         raise DemoError("no patch was written; that is not how the demo should end")
@@ -133,7 +133,7 @@ def accept(tools: Path, directory: Path, repository: Path, paths: Paths) -> None
     """Compile a file with all of its proofs in it, and ask the kernel for their axioms.
 
     Raises:
-        DemoError: Lean has an error, a sorry or an axiom that is not its own.
+        DemoError: Lean has an error, a sorry or an axiom of another origin.
     """
     view = queries.connect(paths.database_db)
     try:
@@ -164,7 +164,7 @@ def _axioms(said: str) -> set[str]:
 
 
 def end(config: Path, paths: Paths, directory: Path) -> None:
-    """Write the report, and say what lies there."""
+    """Write the report, and list the results."""
     report = directory / "report"
     done = everlean(config, "report", "--out", str(report))
     if done.returncode:

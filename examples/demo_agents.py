@@ -1,8 +1,8 @@
 """`make demo-agents`: two agents and one project, through `everlean mcp` and the protocol's official client.
 
-The daemon of `make demo` finds and traces the sorries of `examples/small-project`, and searches nothing itself. One
-agent claims a sorry, another is told so; a file that states less is rejected, and so is what is no proof; a proof is
-recorded, judged by the gate, and seen by all.
+The daemon of `make demo` finds and traces the sorries of `examples/small-project`, and searches nothing
+itself. One agent claims a sorry, and another is refused; a file that states less is rejected, and so is a
+false proof; a proof is recorded, judged by the gate, and seen by all.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ async def agents(config: Path, source: str) -> None:
 
 
 async def play(ada: Client, bob: Client, source: str) -> None:
-    """Show what both are answered."""
+    """Show the answers to both."""
     found = await ask(ada, "search_sorries", limit=10)
     sorries = {one["declaration"].rpartition(".")[2]: one for one in found["sorries"]}
     say(f"\nada: search_sorries   {found['total']} open:\n")
@@ -90,7 +90,7 @@ async def tell(client: Client, what: str, **arguments: Any) -> None:
         await asyncio.sleep(0.3)
         found = await ask(client, "show_proof", proof=found["proof"])
     say(f"  {cut(what, 45)}")
-    # Of what lake says, where and why.
+    # Of lake's output, the place and the reason.
     why = found.get("why", "")
     reason = why.partition("error: ")[2] or why
     say(f"    {found['verdict']}: {cut(reason, WIDTH - 6 - len(found['verdict']))}")

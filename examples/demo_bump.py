@@ -1,7 +1,7 @@
-"""`make demo-bump`: one screen, a library renames, reorders and drops lemmas, and `everlean bump` mends what it can.
+"""`make demo-bump`: one screen, a library changes its lemmas, and `everlean bump` mends proofs.
 
-The daemon runs with Lean 4.35.0 itself and a library of our own in place of Lean's, so that the gate checks each text
-and verifies none: the patches say so.
+The library renames, reorders and drops them. The daemon runs with Lean 4.35.0 itself and a library of our own
+in place of Lean's, so the gate checks each text and verifies none, as the patches state.
 """
 
 from __future__ import annotations

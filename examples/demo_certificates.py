@@ -1,6 +1,6 @@
 """`make demo-certificates`: one screen, a certificate is written, signed, verified, forged, and recalled.
 
-The gate's own check job judged the proof, but the Lean that it asked is a stand-in, as the frame says: only a Lean with
+The gate's own check job judged the proof, but with a stand-in for Lean, as the frame states: only a Lean with
 its own kernel replay gives a proof a certificate, and none is here.
 """
 
@@ -31,7 +31,7 @@ fixed.leanchecker = []
 
 
 def run(directory: Path) -> None:
-    """Make the log with one verified proof, and show what becomes of its certificate."""
+    """Make the log with one verified proof, and show its certificate's life."""
     say("everlean certificate: what the gate found, for others to check\n")
     say(f"{FRAME}\n")
     prepare(directory)
@@ -69,7 +69,7 @@ def run(directory: Path) -> None:
 
 
 def ask(folder: Path, *words: str, code: int = 0, config: Path | None = None, quiet: bool = False) -> None:
-    """Run the verb as a person would, and show what it says.
+    """Run the verb as a person would, and show its output.
 
     Raises:
         DemoError: it exits with another status.

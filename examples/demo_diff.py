@@ -1,6 +1,6 @@
-"""`make demo-diff`: one screen, what `everlean diff` says of a pull request, without Lean, a build or a daemon.
+"""`make demo-diff`: one screen, `everlean diff` about a pull request, without Lean, a build or a daemon.
 
-A git repository is made of `examples/small-project`. On a branch Eve says that every sorry is gone.
+A git repository is made from `examples/small-project`. On a branch Eve claims to have removed every sorry.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ EDITS = {
         "namespace Small\n": "namespace Small\n\naxiom swapped (a b c : Nat) : a + b + c = a + c + b\n",
     },
 }
-"""What Eve writes in the place of what: one proof, and four other ways to have a sorry less."""
+"""Eve's replacements: one proof, and four other ways to have a sorry less."""
 
 
 def run(directory: Path) -> None:
-    """Make the repository with both commits, and show what the check says of the later one."""
+    """Make the repository with both commits, and show the check's answer about the later one."""
     prepare(directory)
     repository = new_repository(directory / "small")
     commit(repository, "A small project", PROJECT, day=1)

@@ -1,4 +1,5 @@
-"""`make demo-leandojo`: what Lean traced, in LeanDojo's format; LeanDojo's own database in, ordered, and out again."""
+"""`make demo-leandojo`: Lean's trace in LeanDojo's format; LeanDojo's own database in, ordered, and out
+again."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from examples.harness import (
 PROJECT = EXAMPLES / "demo-project"
 DATABASE = EXAMPLES / "leandojo" / "dynamic_database.json"
 SHOWN = "Demo.Negation.drop_triple"
-"""A theorem that a person proved with tactics, one of which names another theorem."""
+"""A theorem proved by a person with tactics, one of which names another theorem."""
 
 
 def run(directory: Path) -> None:
@@ -48,7 +49,7 @@ def run(directory: Path) -> None:
 
 
 def show(folder: Path) -> None:
-    """Print one theorem as it stands in the dataset.
+    """Print one theorem of the dataset.
 
     Raises:
         DemoError: it is in none of its lists.

@@ -1,9 +1,9 @@
-"""`make demo-learning`: a retriever learns from a commit, and theorems are proved that were left open before.
+"""`make demo-learning`: a retriever learns from a commit, and then proves theorems left open before.
 
-A library of rows of numbers is committed: lemmas, theorems that each follow by one of them, and some that are left
-open. The daemon has Lean trace the commit, and BM25 finds lemmas by their words: rung 0 tries those that it ranks
-highest. A retriever with random weights learns from the trace which lemma a goal needs, and what is still open is tried
-again with what it finds.
+A library of rows of numbers is committed: lemmas, theorems that each follow by one of them, and some left
+open. The daemon has Lean trace the commit, and BM25 finds lemmas by their words: rung 0 tries the highest
+ranked. A retriever with random weights learns from the trace the lemma for each goal, and the open theorems
+are tried again with its premises.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ num_hard_negatives = 0
 def run(directory: Path) -> None:
     """Show the whole screen."""
     begin(directory, "everlean learns from every commit")
-    # Loads torch, which takes seconds: not before it is known that there is Lean.
+    # Loads torch, which takes seconds: not before Lean is found.
     from tests.support.tiny_models import make_tiny_retriever
 
     make_tiny_retriever(directory / "untrained", layers=1)
@@ -85,12 +85,12 @@ def run(directory: Path) -> None:
 
 
 def _tried(events: list[StoredEvent], finder: str) -> set[str]:
-    """Return the sorries that were tried with the premises of a finder: "bm25" or a checkpoint."""
+    """Return the sorries tried with the premises of a finder: "bm25" or a checkpoint."""
     return {one["sorry"] for one in of_type(events, "attempt_finished") if f"@{finder}" in one["budget"]}
 
 
 def _proved(events: list[StoredEvent], finder: str = "") -> set[str]:
-    """Return the sorries whose proof Lean took in the whole project; with a finder, those that it helped."""
+    """Return the sorries with a proof accepted in the whole project; with a finder, those it helped."""
     taken = {one["sorry"] for one in of_type(events, "proof_checked", "proof_verified")}
     return {
         one["sorry"]
@@ -102,7 +102,7 @@ def _proved(events: list[StoredEvent], finder: str = "") -> set[str]:
 
 
 def _is_done(events: list[StoredEvent]) -> bool:
-    """Whether each sorry is proved or was tried with what was learned, and each proof is judged."""
+    """Return whether each sorry is proved or was tried with the learned model, and each proof is judged."""
     learned = [one["checkpoint"] for one in of_type(events, "checkpoint_promoted", "checkpoint_refused")]
     found = {one["proof"] for one in of_type(events, "proof_found")}
     judged = {one["proof"] for one in of_type(events, "proof_checked", "proof_verified", "proof_rejected")}
@@ -114,7 +114,7 @@ def _is_done(events: list[StoredEvent]) -> bool:
 
 
 class Screen:
-    """Tells of the log's events: a line for what is learned and proved."""
+    """Prints a line for each training and proof."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()

@@ -1,4 +1,4 @@
-"""`make demo-lists`: one screen, the sorries on which most rests first, and SorryDB's lists in and out."""
+"""`make demo-lists`: one screen, the sorries by impact, and SorryDB's lists in and out."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""`make demo-serve`: the server for editors, with two small checkpoints, about a theorem that is left open.
+"""`make demo-serve`: the server for editors, with two small checkpoints, about a theorem left open.
 
-The daemon has Lean trace a library of rows of numbers. The checkpoints learned from other theorems of its kind
-(`examples.make_checkpoints`). An editor asks the server for tactics and premises for a goal, and the gate for its
-verdict on a sorry in other words, and on one tactic after the other until Lean takes one.
+The daemon has Lean trace a library of rows of numbers. The checkpoints learned from other theorems of its
+kind (`examples.make_checkpoints`). An editor asks the server for tactics and premises for a goal, and the
+gate for its verdict on a sorry in other words, and on one tactic after the other until Lean takes one.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ kind = "retriever"
 model = {json.dumps(str(CHECKPOINTS / "retriever"))}
 """
 LOADED_S = 600.0
-"""How long the server may load its models, which on a busy machine takes a while; its end is seen at once."""
+"""The time for the server to load its models, long on a busy machine; its end is seen at once."""
 
 
 def run(directory: Path) -> None:
@@ -72,7 +72,7 @@ def run(directory: Path) -> None:
     repository = new_repository(directory / "rows")
     sha = commit(repository, "Rows of numbers", rows.files("Lists", count=SOLVED, opened=1, seed=5), day=1)
     say(f"\nAda commits {sha[:7]}: {len(rows.lemmas('Lists'))} lemmas, {SOLVED} theorems, one left open.")
-    # Where there is no sandbox, Lean runs only for who shows a token.
+    # Without a sandbox, Lean runs only for clients with a token.
     token = directory / "token"
     token.touch(mode=0o600)
     token.write_text(secrets.token_urlsafe(32), encoding="utf-8")
@@ -153,7 +153,7 @@ def show(editor: httpx2.Client, daemon: Daemon) -> None:
     for proof in ("exact sorryAx _", *(one["output"] for one in tactics)):
         asked = {"repository": sorry.repository, "sorry": {"id": sorry.sorry}, "proof": proof}
         judged = ask(editor, "/check", proof, asked)
-        # Of what lake says, where and why.
+        # Of lake's output, the place and the reason.
         reason = judged["reason"].partition("error: ")[2] or judged["reason"]
         say(f"  {judged['verdict']}: {cut(reason, WIDTH - 4 - len(judged['verdict']))}")
         if any((one["step"], one["verdict"]) == ("compile", "passed") for one in judged["findings"]):

@@ -1,7 +1,7 @@
-"""What the demos have in common: their folder, git repositories, Lean itself, the daemon, and waiting for its events.
+"""The demos' common parts: folder, git repositories, Lean itself, the daemon, and waiting for its events.
 
     def run(directory: Path) -> None:
-        begin(directory, "everlean does this")        # ends the demo where there is no Lean
+        begin(directory, "everlean does this")        # ends the demo without Lean
         repository = new_repository(directory / "small")
         commit(repository, "A small project", EXAMPLES / "small-project", day=1)
         with new_daemon(directory, "[prove]\\nenabled = false\\n", watched=repository) as watching:
@@ -10,9 +10,9 @@
     if __name__ == "__main__":
         sys.exit(main(run, __doc__))
 
-Lean is Lean 4.35.0 itself (`tests.support.lean.wheel`): elaborator, tactics, language server and kernel, with a small
-library of our own in place of Lean's and a stand-in for lake. What a statement means is that library's to say, so no
-proof is called verified. Everything stays in the demo's folder until the next run.
+Lean is Lean 4.35.0 itself (`tests.support.lean.wheel`): elaborator, tactics, language server and kernel, with
+a small library of our own in place of Lean's and a stand-in for lake. That library decides the meaning of
+statements, so no proof is called verified. Everything stays in the demo's folder until the next run.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ is a small one of our own here, and lake a stand-in: so nothing below is called
 LOOK_S = 0.2
 """Seconds between two looks at the log."""
 STUCK_S = 60.0
-"""How long the daemon may have nothing to do, while what is waited for has not come about."""
+"""Seconds for which the daemon may be idle before the expected event."""
 
 
 class DemoError(Exception):
-    """The demo cannot go on; the message says why and what to do."""
+    """The demo cannot go on; the message has the reason and the remedy."""
 
 
 class NoLeanError(DemoError):
@@ -70,19 +70,19 @@ class NoLeanError(DemoError):
 
 
 def own_folder() -> Path:
-    """Return the folder of the demo that runs, which no other demo clears."""
+    """Return the running demo's folder, which no other demo clears."""
     return ROOT / "demo-run" / Path(sys.argv[0]).stem
 
 
 def main(run: Callable[[Path], None], about: str | None) -> int:
-    """Run a demo in the folder that the command line names; return the exit status."""
+    """Run a demo in the command line's folder; return the exit status."""
     parser = argparse.ArgumentParser(description=(about or "").splitlines()[0])
     parser.add_argument("--directory", type=Path, default=own_folder(), help="where the run lives")
     return finished(lambda: run(parser.parse_args().directory.resolve()))
 
 
 def finished(run: Callable[[], None]) -> int:
-    """Run a demo; return the exit status, and say in a sentence why it ended early."""
+    """Run a demo; return the exit status, and print in a sentence why it ended early."""
     try:
         run()
     except DemoError as error:
@@ -96,7 +96,7 @@ def say(text: str = "") -> None:
 
 
 def say_answer(line: str) -> None:
-    """Show a line of a verb's answer, indented; what is longer than the screen goes on below."""
+    """Show a line of a verb's answer, indented; a line longer than the screen goes on below."""
     for piece in textwrap.wrap(line, WIDTH - 4, subsequent_indent="  ") or [""]:
         say(f"  {piece}".rstrip())
 
@@ -111,7 +111,7 @@ def cut(text: str, width: int) -> str:
 
 
 def prepare(directory: Path) -> None:
-    """Make an empty folder for this run. Only a folder that an earlier demo made is cleared."""
+    """Make an empty folder for this run. Only an earlier demo's folder is cleared."""
     if directory.exists():
         if not (directory / MARKER).exists():
             raise DemoError(f"{directory} exists and was not made by the demo; give another with --directory")
@@ -156,7 +156,7 @@ def new_repository(repository: Path) -> Path:
 
 
 def commit(repository: Path, message: str, files: Path | Mapping[str, str] | None = None, *, day: int) -> str:
-    """Commit what lies in the repository, with these files or a copy of that folder; return the commit."""
+    """Commit the repository's content, with these files or a copy of that folder; return the commit."""
     if isinstance(files, Path):
         shutil.copytree(files, repository, dirs_exist_ok=True)
     for name, text in files.items() if isinstance(files, Mapping) else ():
@@ -184,7 +184,7 @@ def lean() -> Path:
 
 
 def begin(directory: Path, title: str) -> Path:
-    """Clear the folder, and say what is shown and by which Lean; return Lean's toolchain.
+    """Clear the folder, and print the demo's subject and its Lean; return Lean's toolchain.
 
     Raises:
         NoLeanError: its package is not here.
@@ -202,7 +202,7 @@ def new_daemon(directory: Path, settings: str = "", *, watched: Path | None = No
 
     Args:
         settings: tables of the configuration.
-        watched: a repository that it knows of from its start.
+        watched: a repository in its watchlist from the start.
     """
     home = real_elan(directory)
     # The stand-in for lake is refused everywhere else, and so is a toolchain that has it.
@@ -225,7 +225,7 @@ def new_daemon(directory: Path, settings: str = "", *, watched: Path | None = No
 
 
 def add(config: Path, text: str) -> None:
-    """Add to the configuration, of a daemon that runs too."""
+    """Add to the configuration, also of a running daemon."""
     beside = config.with_suffix(".new")
     beside.write_text(config.read_text(encoding="utf-8") + text, encoding="utf-8")
     beside.rename(config)
@@ -238,7 +238,8 @@ def watch(config: Path, repository: Path) -> None:
 
 @dataclass
 class Daemon:
-    """The daemon's process, kept up; and the events of its log, each read once. Stopped at the end of the context."""
+    """The daemon's process, kept up; and the events of its log, each read once. Stopped at the end of the
+    context."""
 
     config: Path
     paths: Paths
@@ -264,7 +265,7 @@ class Daemon:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                # So small a model is trained faster by one thread than by several that wait for each other.
+                # One thread trains so small a model faster than several that wait for each other.
                 env={**os.environ, "OMP_NUM_THREADS": "1", **self.environment},
             )
 
@@ -300,7 +301,7 @@ class Daemon:
     ) -> None:
         """Wait until the log's events make `come` true, telling of each new one.
 
-        There is no deadline: a busy machine may take its time. The demo ends where the daemon has nothing to do.
+        There is no deadline: a busy machine may take its time. The demo ends if the daemon has nothing to do.
 
         Raises:
             DemoError: a job failed, or for a minute there was nothing to do.
@@ -334,7 +335,7 @@ class Daemon:
         return new
 
     def _shown(self) -> bool:
-        """Whether what verbs read has the last of the events."""
+        """Return whether the verbs' view has the last of the events."""
         with closing(queries.connect(self.paths.database_db)) as view:
             return not self.events or queries.position(view) >= self.events[-1].seq
 
@@ -357,7 +358,7 @@ def everlean(config: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def ask(config: Path, *words: str | Path, most: int = 100) -> None:
-    """Run a verb as a person would, in the configuration's folder, and show the beginning of what it says.
+    """Run a verb as a person would, in the configuration's folder, and show the beginning of its output.
 
     Raises:
         DemoError: it fails.

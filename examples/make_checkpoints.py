@@ -1,7 +1,7 @@
 """Make the two small checkpoints of `make demo-serve`: python -m examples.make_checkpoints (two minutes).
 
-A retriever and a tactic model learn from 400 theorems of `examples.rows`, as Lean traced them, and are written to
-`examples/checkpoints` with weights of 16 bits. The theorems that the demo asks about are others.
+A retriever and a tactic model learn from 400 theorems of `examples.rows`, traced by Lean, and are written to
+`examples/checkpoints` with weights of 16 bits. The demo asks about other theorems.
 """
 
 from __future__ import annotations

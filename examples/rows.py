@@ -1,8 +1,9 @@
-"""A small library that grows, for demos and experiments: rows of numbers, rows of marks, and theorems about both.
+"""A library that grows, for demos and experiments: rows of numbers, rows of marks, theorems about both.
 
-`examples/rows-project` has two volumes, each with definitions, and about twenty lemmas, which Lean 4.35.0 accepts with
-nothing but lists, truth values and natural numbers. The theorems are drawn: each says what one lemma says, of terms put
-together at random. Its goal's outermost functions tell which lemma proves it, all else in it is distraction.
+`examples/rows-project` has two volumes, each with definitions and about twenty lemmas, which Lean 4.35.0
+accepts with nothing but lists, truth values and natural numbers. The theorems are drawn: each states one
+lemma of terms put together at random. Its goal's outermost functions identify the lemma, all else in it is
+distraction.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _DRAWS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Lemma:
-    """A lemma of a volume: what it is called, its variables with their types, and what it says."""
+    """A lemma of a volume: its name, its variables with their types, and its statement."""
 
     name: str
     variables: tuple[tuple[str, str], ...]
@@ -51,7 +52,7 @@ class Lemma:
 
 @dataclass(frozen=True, slots=True)
 class Theorem:
-    """A theorem: its header up to `:=`, and the lemma that it follows by."""
+    """A theorem: its header up to `:=`, and the lemma that proves it."""
 
     name: str
     header: str
@@ -93,7 +94,8 @@ def theorems(volume: str, count: int, *, seed: int = 1, name: str = "t") -> list
 
 
 def files(*volumes: str, count: int, opened: int = 0, seed: int = 1) -> dict[str, str]:
-    """Return the project's files by path: the volumes with `count` solved theorems each, and `opened` with a sorry."""
+    """Return the project's files by path: the volumes with `count` solved theorems each, and `opened` with a
+    sorry."""
     texts = {path.name: path.read_text(encoding="utf-8") for path in PROJECT.iterdir() if path.is_file()}
     for volume in volumes:
         texts[f"Rows/{volume}.lean"] = source(volume)
@@ -126,7 +128,7 @@ class _Drawn:
         self.used: dict[str, str] = {}
 
     def term(self, kind: str, depth: int) -> str:
-        """Return a term of a type, in parentheses if it is none of one word."""
+        """Return a term of a type, in parentheses unless it is one word."""
         if depth == 0 or self._rng.random() < (0.4 if depth == 2 else 0.6):
             name = self._rng.choice(_VARIABLES[kind])
             self.used[name] = kind
@@ -137,7 +139,7 @@ class _Drawn:
         return f"({re.sub(r'{(.)}', lambda hole: self.term(kinds[hole[1]], depth - 1), shape)})"
 
     def instance(self, lemma: Lemma) -> str:
-        """Return what a lemma says of terms."""
+        """Return a lemma's statement about drawn terms."""
         given = {variable: self.term(kind, 2) for variable, kind in lemma.variables}
         return re.sub(r"\b\w+\b", lambda word: given.get(word[0], word[0]), lemma.says)
 

@@ -1,1 +1,1 @@
-"""Agents of other people: what they claim and submit, and the server that gives them sorries."""
+"""Give sorries to other people's agents, and take their claims and proofs."""

@@ -1,6 +1,6 @@
 """Answers to agents: the shared documents without their empty fields, and their JSON schema.
 
-An answer is a document of `store.documents`, or a selection of its fields, or made of several.
+An answer is a document of `store.documents`, a selection of its fields, or a composition of several.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from store.documents.proofs import Proof, Word
 from store.text import clean_block, cut, one_line, shown
 
 LONGEST_STATEMENT = 80
-"""So many characters of a statement are shown in a listing."""
+"""The most characters of a statement in a listing."""
 SHORTENED = "a statement that ends with … is longer, show_sorry has the whole of it"
 _TOLD_WHEN_FALSE = frozenset({"daemon_running", "same_file", "stands"})
 _WHOLE = frozenset({"certificate"})
-"""Its hash is of all that it has, empty or not."""
+"""Its hash covers all its fields, empty or not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +43,11 @@ class Repositories:
 
 @dataclass(frozen=True, slots=True)
 class Sorry(sorries.Sorry):
-    """A sorry on one branch. It names the claiming agent but hides the claim's id, which gives power over the claim."""
+    """A sorry on one branch. It names the claiming agent but hides the claim's id, which gives power over the
+    claim."""
 
     claimed_by: str
-    """The agent that works on it now; empty where none does."""
+    """The agent at work on it now; empty without one."""
     claimed_until: str | None
     yours: bool
     """The claim is the asking agent's own."""
@@ -70,7 +71,7 @@ class ListedSorry(Sorry):
 
     @property
     def also_on(self) -> list[str]:
-        """The other branches that have it."""
+        """The other branches with it."""
         return self.branches[1:]
 
     @property
@@ -100,7 +101,7 @@ class Sorries:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The lines around a sorry, as the newest scanned commit has them."""
+    """The lines around a sorry in the newest scanned commit."""
 
     path: str
     blob: str
@@ -108,17 +109,17 @@ class Source:
     before: str
     """Its text up to the sorry."""
     token: str
-    """The word whose place a proof takes."""
+    """The word replaced by a proof."""
     after: str
     """Its text behind the sorry."""
     cut: bool
-    """The file is longer than what is shown."""
+    """The file has more text."""
 
 
 @dataclass(frozen=True, slots=True)
 class OneSorry:
     branches: list[Sorry]
-    """The sorry on each branch that has it."""
+    """The sorry on each of its branches."""
     source: Source | None
     attempts: list[Attempt]
     """Oldest first."""
@@ -131,9 +132,9 @@ class Submitted:
     verdict: Word
     why: str
     proof: str | None = None
-    """The proof's id, for show_proof; none where nothing was recorded."""
+    """The proof's id, for show_proof; none if nothing was recorded."""
     others: dict[str, str] = field(default_factory=dict)
-    """The ids of the proofs of the other sorries that were given, by the sorry's id."""
+    """The ids of the proofs for the other given sorries, by the sorry's id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +145,7 @@ class Verdict:
     reason: str
     remedy: str = ""
     findings: list[dict[str, str]] = field(default_factory=list)
-    """The checks that were made, in their order."""
+    """The checks in their order."""
     not_checked: list[str] = field(default_factory=list)
     axioms: list[str] = field(default_factory=list)
     grade: str | None = None
@@ -165,14 +166,14 @@ class Premise:
 @dataclass(frozen=True, slots=True)
 class Premises:
     premises: list[Premise]
-    """The most promising first, of those that may be used there."""
+    """The most promising first, of those usable there."""
     commit: str
-    """Of the trace; what is newer is not known."""
+    """Of the trace; newer premises are unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """A sorry that an agent has for itself; or had, without `until`."""
+    """A sorry reserved for an agent; or given back, without `until`."""
 
     claim: str
     """Its id: keep it, to renew the claim, to release it and to submit under it."""
@@ -186,11 +187,11 @@ class ShownCertificate:
     certificate: dict[str, Any]
     """The file's content: docs/certificates.md."""
     in_doubt: str
-    """Why nobody vouches for the proof any more; empty where somebody does."""
+    """Why nobody vouches for the proof any more; empty otherwise."""
 
 
 def shown_sorry(item: sorries.Sorry, *, agent: str | None, claim: str | None) -> Sorry:
-    """Return a sorry as the agent with this name or this claim is told of it."""
+    """Return a sorry for the agent with this name or this claim."""
     return of_row(Sorry, item, **_claimed(item, agent=agent, claim=claim))
 
 
@@ -208,11 +209,12 @@ def _claimed(item: sorries.Sorry, *, agent: str | None, claim: str | None) -> di
     return {"claimed_by": held.agent, "claimed_until": held.until, "yours": yours}
 
 
-# ---- JSON without what is empty, and its schema
+# ---- JSON without empty fields, and its schema
 
 
 def filled(answer: object, hidden: Sequence[str] = ()) -> dict[str, Any]:
-    """Return an answer in JSON without its empty fields, its texts without control characters and hidden folders."""
+    """Return an answer in JSON without its empty fields, its texts without control characters and hidden
+    folders."""
     whole = json.loads(json.dumps(answer, default=plain))
     fit = _filled(whole, hidden)
     assert isinstance(fit, dict)
@@ -246,7 +248,7 @@ def fit(text: str, hidden: Sequence[str]) -> str:
 
 @cache
 def schema_type(kind: Any) -> Any:
-    """Return the type of a document in JSON, of which a schema can be made: what may be empty may be missing."""
+    """Return the JSON type of a document, for its schema: fields that may be empty may be missing."""
     if isinstance(kind, type) and is_dataclass(kind):
         hints = get_type_hints(kind)
         types = {}
@@ -262,11 +264,11 @@ def schema_type(kind: Any) -> Any:
     return kind
 
 
-# ---- What is wrong with arguments
+# ---- Wrong arguments
 
 
 def why_refused(tool: str, error: ValidationError, arguments: Mapping[str, Any]) -> str:
-    """Return in one sentence what is wrong with the first of a tool's arguments that is not as it should be.
+    """Return in one sentence the fault of a tool's first wrong argument.
 
     Args:
         arguments: their JSON schemas, by name.
@@ -284,5 +286,5 @@ def why_refused(tool: str, error: ValidationError, arguments: Mapping[str, Any])
 
 
 def why_unnamed(tool: str, name: str, arguments: Mapping[str, Any]) -> str:
-    """Return in one sentence that a tool has no such argument, and which it has."""
+    """Return in one sentence that a tool has no such argument, with its arguments."""
     return f"{tool}: has no argument {shown(name)}; it takes {', '.join(arguments) or 'none'}"

@@ -1,14 +1,15 @@
 """Agents' requests: claim a sorry for a limited time, and submit a proof to the gate.
 
-A claim is an event and ends by the clock, so that it outlives the daemon and needs no end of its agent's. It covers the
-sorry's declaration, since work on one sorry of it is work on all. Who has one is asked by the claim's id: the daemon
-knows users, and several agents may be one. The plan leaves alone what is claimed (`daemon.planning.proving`).
+A claim is an event and ends by the clock, so it outlives the daemon, and its agent need not end it. It covers
+the sorry's declaration, since work on one of its sorries is work on all. The claim's id identifies the agent:
+the daemon knows users, and several agents may be one. The plan leaves claimed sorries alone
+(`daemon.planning.proving`).
 
-Each user has limits: of claims, of proofs that wait for their check, and of events a minute. A request over a limit is
-refused, with the time to try again. A renewal writes an event only in the second half of the lease, so that an agent
-that renews in a loop does not fill the log.
+Each user has limits: of claims, of proofs waiting for their check, and of events a minute. A request over a
+limit is refused, with the time to try again. A renewal writes an event only in the second half of the lease,
+so an agent that renews in a loop does not fill the log.
 
-A submitted proof is recorded as a search's is, and judged by the same job. Where it goes is the daemon's to say: to the
+A submitted proof is recorded like a search's, and judged by the same job. The daemon decides its place: the
 bytes of the sorry, in the newest scanned version of the file.
 """
 
@@ -52,12 +53,13 @@ from store.view import queries
 from store.view.rows import BranchRow, ClaimRow, SorryRow
 
 LONGEST_S = 4 * 3600.0
-"""A lease is renewed before it ends; a longer one would keep a sorry from everybody after its agent has died."""
+"""A lease is renewed before it ends; a longer one would keep a sorry from everybody after its agent's
+death."""
 SHORTEST_S = 1.0
 MOST_CLAIMS = 50
 """Claims of one user at a time: nobody else can work on a claimed sorry."""
 MOST_PENDING = 100
-"""Proofs of one user that wait for their check."""
+"""Proofs of one user waiting for their check."""
 MOST_A_MINUTE = 60
 """Events of one user in a minute: the log keeps every event for good."""
 _STREAM = "work"
@@ -81,19 +83,19 @@ class Claims:
     async def claim(
         self, sorry: str, *, agent: str, by: str, seconds: float, claim: str | None = None
     ) -> SorryClaimed:
-        """Give an open sorry to an agent, or renew its claim; return what is recorded of it.
+        """Give an open sorry to an agent, or renew its claim; return the recorded event.
 
-        A claim with half of that time left, or more, stays as it is.
+        A claim with at least half of its time left stays as it is.
 
         Args:
             sorry: its whole id.
-            by: the user who asks.
+            by: the asking user.
             seconds: of the lease, from now.
-            claim: the one to be renewed; None: a new one.
+            claim: the one to renew; None: a new one.
 
         Raises:
             KeyError: no such sorry.
-            WorkStateError: it is not to be had; the message says why, and who has it.
+            WorkStateError: it cannot be claimed; the message has the reason, and the other agent.
         """
         # While jobs begin, and while another agent asks, a sorry does not change hands.
         async with self._turn, self.work.beginning:
@@ -129,7 +131,7 @@ class Claims:
         return body
 
     async def release(self, claim: str, *, by: str) -> ClaimReleased:
-        """End a claim before its time; return what was recorded.
+        """End a claim before its time; return the recorded event.
 
         Raises:
             KeyError: no such claim stands.
@@ -146,18 +148,19 @@ class Claims:
     async def submit(
         self, proofs: Mapping[str, str], *, agent: str, by: str, claim: str | None = None
     ) -> list[ProofFound]:
-        """Record an agent's proofs of a declaration's open sorries, for the gate to judge; return an event for each.
+        """Record an agent's proofs of a declaration's open sorries for the gate; return an event for each.
 
-        Several are one text, judged once. What was submitted before for the same version of the file is recorded once.
+        Several are one text, judged once. A repeated proof for the same version of the file is recorded once.
 
         Args:
-            proofs: what takes the place of each sorry's word, byte for byte, by the sorry's whole id.
+            proofs: the replacement of each sorry's word, byte for byte, by the sorry's whole id.
             claim: the agent's claim on one of them; None: it has none.
 
         Raises:
             JoinError: they are too many, or too large together.
             KeyError: no such sorry.
-            WorkStateError: one is not open, another agent's or another declaration's, or nothing here could judge it.
+            WorkStateError: one is not open, another agent's or another declaration's, or nothing here could
+                judge it.
         """
         async with self._turn:
             first, *others = proofs
@@ -190,10 +193,10 @@ class Claims:
         return result
 
     async def _check_claims(self, by: str) -> None:
-        """Refuse another claim to a user who has the most that are allowed.
+        """Refuse another claim to a user at the limit.
 
         Raises:
-            WorkStateError: it says when the first of them ends.
+            WorkStateError: with the end of the first claim.
         """
         standing = await self.store.ask(partial(queries.claims, now=now_text()))
         until = sorted(one.until for one in standing if one.by == by)
@@ -204,10 +207,10 @@ class Claims:
             )
 
     async def _check_pending(self, by: str, more: int) -> set[str]:
-        """Return the proofs of a user that wait for their check.
+        """Return the proofs of a user waiting for their check.
 
         Raises:
-            WorkStateError: so many more are too many.
+            WorkStateError: `more` of them are too many.
         """
         mine = self._submitted.get(by, set())
         waiting = {row.proof for row in await self.store.ask(queries.proofs_to_check)} if mine else set()
@@ -293,7 +296,7 @@ class Claims:
         return data
 
     async def _open(self, rows: Sequence[SorryRow]) -> tuple[SorryRow, Repo]:
-        """Return the row of a branch on which the sorry can be worked on.
+        """Return the sorry's row on a branch open for work.
 
         Raises:
             WorkStateError: there is none.
@@ -318,12 +321,12 @@ class Claims:
 
 
 def _rest_s(held: ClaimRow) -> float:
-    """Return the seconds that a lease has left."""
+    """Return the remaining seconds of a lease."""
     return (datetime.fromisoformat(held.until) - datetime.now(UTC)).total_seconds()
 
 
 def _of_the_same(row: SorryRow, sorry: str, beside: Sequence[SorryRow]) -> SorryRow:
-    """Return another open sorry of a declaration, as the same version of the file has it.
+    """Return another open sorry of a declaration, in the same version of the file.
 
     Raises:
         WorkStateError: it is none.
@@ -344,11 +347,11 @@ def _refuse_others(
     agent: str,
     taken: Collection[str] = (),
 ) -> None:
-    """Refuse who has not the claim that stands, or has one that does not stand any more.
+    """Refuse an agent without the standing claim, or with one that has ended.
 
     Args:
-        agent: what the one who asks is called.
-        taken: the sorries of the declaration of which any may be the claimed one; none: `row`'s has to be.
+        agent: the asking agent's name.
+        taken: the sorries of the declaration, any of which may be the claimed one; none: only `row`'s may.
 
     Raises:
         WorkStateError: with the reason.
@@ -373,10 +376,10 @@ def _scanned(branch: BranchRow) -> str:
 
 
 def _attempt(found: ProofFound, agent: str, *, beside: int) -> AttemptFinished:
-    """Return what is remembered of an agent's try, so that others see what was submitted.
+    """Return the attempt of an agent's submission, for others to see.
 
     Args:
-        beside: how many other sorries of the declaration the text fills.
+        beside: the number of other sorries of the declaration filled by the text.
     """
     return AttemptFinished(
         repository=found.repository,
@@ -405,7 +408,7 @@ def _attempt(found: ProofFound, agent: str, *, beside: int) -> AttemptFinished:
 
 
 def _about(view: sqlite3.Connection, *, sorry: str) -> tuple[list[SorryRow], list[SorryRow], list[ClaimRow]]:
-    """Return a sorry on the watched branches, all of its declaration's, and the claims that stand on these."""
+    """Return a sorry on the watched branches, all of its declaration's, and the standing claims on these."""
     result = queries.sorries_by_prefix(view, sorry)
     if not any(row.sorry == sorry for row in result):
         return [], [], []

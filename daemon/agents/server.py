@@ -1,9 +1,10 @@
 """The Model Context Protocol server: sorries for agents.
 
-Owns the tools; `daemon.agents.answers` has what they answer. It keeps nothing and judges nothing: it reads the view,
-asks the daemon through its control socket (claims, submissions) and the server for editors (`/check`, `/retrieve`).
-What it looks at itself is that a file that an agent sends is the repository's but for the sorry. Texts of repositories
-are shown with their control characters replaced, and the daemon's folders are left out of every answer.
+Owns the tools; `daemon.agents.answers` has their answers. It keeps nothing and judges nothing: it reads the
+view, and asks the daemon through its control socket (claims, submissions) and the server for editors
+(`/check`, `/retrieve`). Its only own check is that an agent's file is the repository's but for the sorry.
+Texts of repositories are shown with their control characters replaced, and the daemon's folders are left out
+of every answer.
 """
 
 from __future__ import annotations
@@ -91,7 +92,7 @@ MOST_ON_A_PAGE, MOST_LISTED = 20, 200
 MOST_BODY_BYTES = 8 * 2**20
 MOST_LINES = 500
 MOST_BEFORE, MOST_AFTER = 20_000, 5_000
-"""So many characters of the file are shown before a sorry and after it, however long its lines are."""
+"""The most characters of the file shown before a sorry and after it, whatever the length of its lines."""
 
 _SLACK_S = 30.0
 
@@ -129,14 +130,14 @@ RepositoryName = Annotated[
 
 
 class AgentError(Exception):
-    """What an agent asks for cannot be done; the message says why, and what to do."""
+    """An agent's request cannot be met; the message has the reason and the remedy."""
 
 
 class Tools:
     """The tools over one daemon's state.
 
     Args:
-        config: the configuration file; None: the one that the command line finds.
+        config: the configuration file; None: the command line's.
     """
 
     def __init__(self, config: Path | None = None) -> None:
@@ -151,7 +152,7 @@ class Tools:
         return find_instance(self._config)
 
     def list_repositories(self) -> Repositories:
-        """List the watched repositories: their branches, Lean versions, and how many sorries they have."""
+        """List the watched repositories: their branches, Lean versions, and numbers of sorries."""
         instance = self._instance()
         with open_view(instance) as database:
             result = described_repositories(database)
@@ -187,9 +188,9 @@ class Tools:
         agent: YourName = None,
         claim: HeldClaim = None,
     ) -> Sorries:
-        """Find sorries, the open ones unless `state` says otherwise; show_sorry has the goal and all else of one.
+        """Find sorries, by default the open ones; show_sorry has the goal and all details of one.
 
-        One that several branches have is found once.
+        A sorry on several branches is found once.
         """
         instance = self._instance()
         with open_view(instance) as database:
@@ -234,7 +235,8 @@ class Tools:
         agent: YourName = None,
         claim: HeldClaim = None,
     ) -> OneSorry:
-        """Show one sorry: its statement and goal, every attempt with how it ended, the proofs found, and its source."""
+        """Show one sorry: its statement and goal, every attempt with its outcome, the proofs found, and its
+        source."""
         instance = self._instance()
         with open_view(instance) as database:
             rows = sorries_named(database, sorry)
@@ -257,7 +259,7 @@ class Tools:
         return item
 
     def show_certificate(self, proof: Id) -> ShownCertificate:
-        """Show the certificate of an accepted proof that a kernel replayed with all that it rests on."""
+        """Show the certificate of an accepted proof that a kernel replayed with everything below it."""
         instance = self._instance()
         with open_view(instance) as database:
             row = proof_named(database, proof)
@@ -298,10 +300,11 @@ class Tools:
     async def check_proof(
         self, sorry: Id, proof: ProofText = "", others: OtherProofs = None, file: WholeFile = ""
     ) -> Verdict:
-        """Have the gate judge a proof of a sorry, and record nothing; asks the server for editors, which runs Lean.
+        """Have the gate judge a proof of a sorry, and record nothing.
 
-        Give `proof`, which takes the sorry's place, or `file`, the whole file with the proof in it. A declaration with
-        several sorries is accepted with all of them filled: give `others` too, or fill them in the file.
+        This asks the server for editors, which runs Lean. Give `proof`, which takes the sorry's place, or
+        `file`, the whole file with the proof in it. A declaration with several sorries is accepted with all
+        of them filled: give `others` too, or fill them in the file.
         """
         row = await asyncio.to_thread(self._sorry, sorry)
         texts = await asyncio.to_thread(self._replacements, row, proof, others, file)
@@ -326,11 +329,12 @@ class Tools:
         file: WholeFile = "",
         claim: HeldClaim = None,
     ) -> Submitted:
-        """Submit a proof of an open sorry: the daemon records it, and its gate judges it as it does its own.
+        """Submit a proof of an open sorry: the daemon records it, and its gate judges it like its own.
 
-        Give `proof`, which takes the sorry's place, or `file`, the whole file with the proof in it. A declaration with
-        several sorries is accepted with all of them filled: give `others` too, or fill them in the file. The verdict
-        is "waiting" at first; show_proof tells what becomes of it. A file with other changes is rejected at once.
+        Give `proof`, which takes the sorry's place, or `file`, the whole file with the proof in it. A
+        declaration with several sorries is accepted with all of them filled: give `others` too, or fill them
+        in the file. The verdict is "waiting" at first; show_proof has the final one. A file with other
+        changes is rejected at once.
         """
         row = self._sorry(sorry)
         texts = self._replacements(row, proof, others, file)
@@ -367,7 +371,7 @@ class Tools:
     def _replacements(
         self, row: SorryRow, proof: str, others: Mapping[str, str] | None, file: str
     ) -> dict[str, str] | Verdict:
-        """Return what shall take the places of sorries, by their ids; a rejection where a file has more changes.
+        """Return the replacements of sorries, by their ids; a rejection if a file has more changes.
 
         Raises:
             AgentError: neither is given, or both, or the file cannot be compared.
@@ -392,7 +396,7 @@ class Tools:
         return filled_with(row, data, file.encode(), beside=beside)
 
     async def _serving(self, route: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Ask the server for editors; return the JSON object that it answers with.
+        """Ask the server for editors; return the JSON object of its answer.
 
         Raises:
             AgentError: it does not run, or refuses, with its reason.
@@ -429,7 +433,8 @@ class Tools:
         minutes: Annotated[int, Field(ge=1, le=240, description="The minutes of the lease, from now.")] = 30,
         claim: HeldClaim = None,
     ) -> Lease:
-        """Claim an open sorry: until the lease ends no other agent can, and the daemon leaves its declaration alone."""
+        """Claim an open sorry: until the lease ends no other agent can, and the daemon leaves its declaration
+        alone."""
         body = {
             "sorry": self._sorry(sorry).sorry,
             "agent": agent,
@@ -492,7 +497,7 @@ def make_server(tools: Tools) -> MCPServer:
 
 
 def token_of(settings: Settings) -> str:
-    """Return the token that agents over HTTP have to send.
+    """Return the token required of agents over HTTP.
 
     Raises:
         CredentialError: there is none, or it cannot be used.
@@ -500,7 +505,8 @@ def token_of(settings: Settings) -> str:
     place = settings.serve.token
     token = read_key(credential=place.credential, variable=place.variable, file=place.file)
     if token is None:
-        # Also on this machine alone: every user here could act as this one, who may act on the control socket.
+        # Also on this machine alone: otherwise every user here could act as this one, with access to the
+        # control socket.
         raise CredentialError(
             f"agents over HTTP need a token; name a file with one in [serve] token_file, or set ${place.variable}"
         )
@@ -511,7 +517,7 @@ def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens there.
 
     Raises:
-        AgentError: the address cannot be had.
+        AgentError: the address is not available.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -524,7 +530,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def serve_http(server: MCPServer, listener: socket.socket, *, token: str) -> None:
-    """Serve at /mcp, until a signal comes, who sends the token; a browser's page of another origin never."""
+    """Serve clients with the token at /mcp, until a signal; never a browser's page of another origin."""
     host = listener.getsockname()[0]
     app: ASGIApp = server.streamable_http_app(
         max_request_body_size=MOST_BODY_BYTES,
@@ -561,7 +567,7 @@ _OURS = (
 def _answered(
     work: Callable[Parameters, object], hidden: Sequence[str]
 ) -> Callable[Parameters, Awaitable[CallToolResult]]:
-    """Return a tool whose answers and errors are fit to be shown; what it cannot do is an error with the reason."""
+    """Return a tool with answers and errors fit to be shown; a failure is an error with the reason."""
 
     @wraps(work)
     async def answer(*args: Parameters.args, **kwargs: Parameters.kwargs) -> CallToolResult:
@@ -589,7 +595,7 @@ def _tell(problem: str) -> None:
 
 
 def _alike(one: bytes, other: bytes) -> int:
-    """Return how many bytes two texts begin with alike."""
+    """Return the length of the common beginning of two texts, in bytes."""
     pairs = zip(one, other, strict=False)
     return next((at for at, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
 
@@ -597,12 +603,13 @@ def _alike(one: bytes, other: bytes) -> int:
 def filled_with(
     row: SorryRow, before: bytes, after: bytes, *, beside: Sequence[SorryRow]
 ) -> dict[str, str] | Verdict:
-    """Return what takes the sorries' places in a file, by their ids; a rejection where the files differ elsewhere.
+    """Return the replacements of sorries in a file, by their ids; a rejection if the files differ elsewhere.
 
-    Editors write a file back with other line ends, without a byte order mark or the last line's end: it is the same.
+    Editors write a file back with other line ends, without a byte order mark or the last line's end: it is
+    the same.
 
     Args:
-        row: the sorry that is meant where only one is filled.
+        row: the sorry meant if only one is filled.
         beside: the sorries of its declaration, with itself.
     """
     if (text := _between(before, after, row.byte_start, row.byte_end)) is not None:
@@ -641,7 +648,7 @@ def _rejected(reason: str) -> Verdict:
 
 
 def _between(before: bytes, after: bytes, start: int, end: int) -> str | None:
-    """Return what has taken the place of these bytes; None where the rest is another too."""
+    """Return the replacement of these bytes; None if the rest changed too."""
     head, tail, after = _plain(before[:start]), _plain(before[end:], ends=True), _plain(after, ends=True)
     if len(after) < len(head) + len(tail) or not (after.startswith(head) and after.endswith(tail)):
         return None
@@ -650,14 +657,14 @@ def _between(before: bytes, after: bytes, start: int, end: int) -> str | None:
 
 
 def _plain(data: bytes, *, ends: bool = False) -> bytes:
-    """Return text with one byte at the end of a line and without a byte order mark; of a file's end without the last
-    line's end."""
+    """Return text with one byte at the end of a line and without a byte order mark; with `ends`, without the
+    last line's end."""
     plain = data.removeprefix(codecs.BOM_UTF8).replace(b"\r\n", b"\n")
     return plain.rstrip(b"\n") if ends else plain
 
 
 def _source(item: SorryDocument, instance: Instance, *, lines: int) -> Source | None:
-    """Return so many lines around a sorry; None where the file is not at hand."""
+    """Return this many lines around a sorry; None without the file."""
     data = file_of(instance.paths.mirrors, item.repository, item.blob) if item.in_source else None
     if data is None:
         return None

@@ -1,6 +1,6 @@
 """LeanDojo-v2's agents: `HFAgent`, `LeanAgent`, `ExternalAgent`.
 
-An agent runs the daemon's jobs through the daemon's plan and appends the same events, so that `everlean status`,
+An agent runs the daemon's jobs through the daemon's plan and appends the same events, so `everlean status`,
 `sorries`, `proofs`, `models` and `jobs` show all its results.
 """
 
@@ -125,7 +125,7 @@ class ProveResult:
 
     @property
     def proved(self) -> tuple[SorryResult, ...]:
-        """The results that Lean itself has checked."""
+        """The results checked by Lean itself."""
         return tuple(item for item in self.sorries if item.verdict == "proved")
 
     def __str__(self) -> str:
@@ -143,11 +143,11 @@ def sorry_results(
     jobs: frozenset[str],
     rungs: Sequence[Rung],
 ) -> tuple[SorryResult, ...]:
-    """Return the store's results for these sorries, as their files have them now.
+    """Return the store's results for these sorries, in the present versions of their files.
 
     Args:
         jobs: those of this call.
-        rungs: whose attempts count for a sorry without a proof.
+        rungs: the rungs whose attempts count for a sorry without a proof.
     """
     targets = {(rung.prover, rung.number, rung.model, rung.budget_key) for rung in rungs}
     attempts = describe_attempts(view, (row.sorry for row in sorries))
@@ -185,8 +185,9 @@ def _decision(row: CheckpointRow) -> str:
 class ProverConfig:
     """LeanDojo-v2's configuration of provers, by its names and with its defaults, for settings of `[prove]`.
 
-    `num_sampled_tactics` is [prove.generator] candidates, `timeout` the seconds for a sorry, `max_expansions` the
-    states. LeanDojo reads none of them. The others have no effect: models run in this process, in batches of their own.
+    `num_sampled_tactics` is [prove.generator] candidates, `timeout` the seconds for a sorry, `max_expansions`
+    the states. LeanDojo reads none of them. The others have no effect: models run in this process, in batches
+    of their own.
     """
 
     use_vllm: bool = False
@@ -198,7 +199,7 @@ class ProverConfig:
     batch_size: int = 12
 
     def applied(self, prove: Prove) -> Prove:
-        """Return the settings with what this says."""
+        """Return the settings with these values."""
         update: dict[str, Any] = {"seconds_per_sorry": float(self.timeout)}
         if self.max_expansions is not None:
             update["nodes_per_sorry"] = self.max_expansions
@@ -209,16 +210,17 @@ class ProverConfig:
 class BaseAgent:
     """LeanDojo-v2's agent on everlean's store.
 
-    An agent of one's own is a subclass with a `trainer` that has LeanDojo's `train(repos, database, data_path)`, and
-    `_setup_prover`, which sets `prover`. Whatever the prover finds, the gate judges.
+    Your own agent is a subclass with a `trainer` that has LeanDojo's `train(repos, database, data_path)`, and
+    `_setup_prover`, which sets `prover`. The gate judges all its proofs.
 
     Attributes:
         trainer: trains a model; None: nothing is trained.
-        prover: proves in this process: a prover of `pipeline.prove`, or what has its `next_tactic`; None: see each
-            agent.
+        prover: proves in this process: a prover of `pipeline.prove`, or an object with its `next_tactic`;
+            None: see each agent.
         settings: the daemon's, with the caller's overrides.
-        repos: the repositories that were set up, each with `url` and `commit`.
-        database_path: where LeanDojo's dynamic_database.json is written after each repository; None: nowhere.
+        repos: the repositories set up, each with `url` and `commit`.
+        database_path: the place of LeanDojo's dynamic_database.json, written after each repository; None:
+            nowhere.
     """
 
     trainer: Any = None
@@ -274,29 +276,33 @@ class BaseAgent:
         """Fetch a repository, scan and trace one commit of it, and add it to `repos`.
 
         Args:
-            url: its address, as `git clone` takes it.
-            commit: the full id of a commit that one of its branches reaches, or a branch's name for its newest.
+            url: its address, as for `git clone`.
+            commit: the full id of a commit on one of its branches, or a branch's name for its newest.
 
         Raises:
-            AgentError: it cannot be read, is no Lean project, no backend here runs its Lean, or it cannot be traced;
-                the message names the remedy.
+            AgentError: it cannot be read, is no Lean project, no backend here runs its Lean, or it cannot be
+                traced; the message names the remedy.
             daemon.place.lock.AlreadyRunningError: a daemon, or another agent, holds the state folder.
         """
         self._set_up(address(url), commit)
 
     def setup_local_repository(self, path: str | Path) -> None:
-        """Do the same for a repository on this machine, at its newest commit; uncommitted changes are ignored."""
+        """Do the same for a repository on this machine, at its newest commit; uncommitted changes are
+        ignored."""
         folder = Path(path).expanduser().absolute()
         if not folder.is_dir():
             raise AgentError(f"{folder}: there is no such folder; name the folder of a git repository")
         self._set_up(address(str(folder)), None)
 
     def trace_repository(self, url: str, commit: str | None, build_deps: bool | None = None) -> Repository:  # noqa: ARG002
-        """Fetch and trace a commit as `setup_github_repository` does, and return its record; it is not trained on.
+        """Fetch and trace a commit as `setup_github_repository` does, without training on it; return its
+        record.
 
         Args:
-            url, commit: see `setup_github_repository`; None: the newest commit of the branch that is checked out there.
-            build_deps: as LeanDojo's; a build here always has the dependencies, and a trace the repository's own files.
+            url, commit: see `setup_github_repository`; None: the newest commit of the branch checked out
+                there.
+            build_deps: as LeanDojo's; a build here always has the dependencies, and a trace the repository's
+                own files.
 
         Raises:
             AgentError, AlreadyRunningError: see `setup_github_repository`.
@@ -307,14 +313,14 @@ class BaseAgent:
         return result
 
     def add_repository(self, repo: Any) -> None:
-        """Set up a repository: a `Repository`, a `LeanGitRepo`, or whatever has `url` and `commit`."""
+        """Set up a repository: a `Repository`, a `LeanGitRepo`, or any object with `url` and `commit`."""
         self._set_up(address(repo.url), repo.commit)
 
     def export(self, repositories: Sequence[Repository], out: Path) -> None:
         """Write traced repositories as a dataset folder.
 
         Raises:
-            store.errors.LogError: something that no export made lies there.
+            store.errors.LogError: something other than an export lies there.
         """
         known = {(pinned.url, pinned.commit): pinned for pinned in self._seen}
         pinned = [known[repo.url, repo.commit] for repo in repositories]
@@ -332,10 +338,10 @@ class BaseAgent:
         ]
 
     def prove_theorem(self, theorem: Theorem, repo: Any, whole_proof: bool = False) -> bool | None:
-        """Try to prove a theorem that has a sorry, together with the others of its repository, as `prove` does.
+        """Try to prove a theorem with a sorry, together with the others of its repository, as `prove` does.
 
         Returns:
-            whether Lean has checked a proof by the whole gate; None for one that could not be judged wholly here.
+            whether Lean has checked a proof by the whole gate; None if it could not be judged wholly here.
 
         Raises:
             AgentError: see `prove`; or the repository was not set up, or has no such sorry.
@@ -360,14 +366,14 @@ class BaseAgent:
         )
 
     def _get_build_deps(self) -> bool:
-        """LeanDojo's question whether dependencies are traced; see `trace_repository`."""
+        """Answer LeanDojo's question whether dependencies are traced; see `trace_repository`."""
         return False
 
     def _setup_prover(self) -> None:
-        """Set `prover`, for an agent of one's own."""
+        """Set `prover`, in an agent of your own."""
 
     def train(self) -> Any:
-        """Train on the repositories that were set up.
+        """Train on the repositories set up.
 
         Raises:
             ValueError: no repository was set up.
@@ -379,7 +385,7 @@ class BaseAgent:
         return self._train()
 
     def evaluate(self) -> tuple[EvaluationRow, ...]:
-        """Return, and print, the model's metrics on the test splits of the repositories that were set up.
+        """Return, and print, the model's metrics on the test splits of the repositories set up.
 
         Raises:
             AgentError: there is nothing to measure, or it cannot be measured.
@@ -396,13 +402,14 @@ class BaseAgent:
         return measured
 
     def prove(self, whole_proof: bool = False) -> ProveResult:
-        """Try the open sorries of the repositories that were set up; print and return the outcome of each.
+        """Try the open sorries of the repositories set up; print and return the outcome of each.
 
-        A proof counts when Lean has passed all of the gate. An earlier try with the same model and budget is not
-        repeated; its result is returned.
+        A proof counts when Lean has passed all of the gate. An earlier try with the same model and budget is
+        not repeated; its result is returned.
 
         Args:
-            whole_proof: have the model write whole proofs, and mend them by Lean's errors, instead of tactics.
+            whole_proof: have the model write whole proofs, and mend them by Lean's errors, instead of
+                tactics.
 
         Raises:
             AgentError: there is no model to prove with.
@@ -458,7 +465,7 @@ class BaseAgent:
         return self.trainer.train(repos=repos, database=database, data_path=self.data_path)
 
     def _ordered(self) -> tuple[DynamicDatabase, list[Repository]]:
-        """Return the store, and of it the repositories that were set up, in the order of the curriculum.
+        """Return the store, and its repositories set up here, in the order of the curriculum.
 
         Raises:
             AgentError: one has no trace any more.
@@ -478,11 +485,11 @@ class BaseAgent:
         raise AgentError(f"{type(self).__qualname__} has no model in the store; ask its trainer's evaluate()")
 
     def session(self) -> AbstractContextManager[AgentSession]:
-        """Open a session on the repositories that were set up."""
+        """Open a session on the repositories set up."""
         return AgentSession.open(self._watching(self.repos), say=self._say)
 
     def _watching(self, repos: Sequence[Pinned]) -> Settings:
-        """Return the settings with these repositories as the whole watchlist, so that nothing else is due."""
+        """Return the settings with these repositories as the whole watchlist, so nothing else is due."""
         return self.settings.model_copy(update={"repos": tuple(pinned.repo for pinned in repos)})
 
     def _set_up(self, url: str, commit: str | None) -> None:
@@ -501,7 +508,7 @@ class BaseAgent:
                 raise AgentError(_why_not_done(pinned, ended, *sorted(TO_TRACE)))
             count = counted(len(session.ask(pinned.open_sorries)), "open sorry")
             session.tidy({pinned.at})
-            # The store and its datasets use the address by which the repository first came.
+            # The store and its datasets use the repository's first address.
             pinned = replace(pinned, repo=pinned.repo.model_copy(update={"url": trace.url}))
             self._say(
                 f"{pinned}: {trace.files_traced} files, {trace.n_theorems} theorems, {trace.n_tactics} tactics, "
@@ -519,7 +526,7 @@ class BaseAgent:
 
 
 def _with_own(prover: Any, session: AgentSession, prove: Prove, whole_proof: bool) -> Prove:
-    """Return the settings for a prover of the caller's, which the session's prove jobs are given."""
+    """Return the settings for the caller's prover, for the session's prove jobs."""
     from pipeline.prove.provers import as_prover
 
     own = as_prover(prover)
@@ -533,7 +540,7 @@ def _with_own(prover: Any, session: AgentSession, prove: Prove, whole_proof: boo
 
 
 def _why_not_done(pinned: Pinned, ended: Sequence[JobRow], *kinds: Kind) -> str:
-    """Return why jobs of these kinds did not do what they were for."""
+    """Return why the work of these kinds of jobs is not done."""
     for row in ended:
         if row.state == "failed" and row.kind in kinds:
             remedy = f"; {row.remedy}" if row.remedy else ""
@@ -547,8 +554,8 @@ def _why_not_done(pinned: Pinned, ended: Sequence[JobRow], *kinds: Kind) -> str:
 class ExternalAgent(BaseAgent):
     """An agent for a model behind an OpenAI-compatible endpoint.
 
-    It trains nothing. The model writes whole proofs and mends them by Lean's errors. The endpoint may cost money: the
-    caller sets a cap for the day.
+    It trains nothing. The model writes whole proofs and mends them by Lean's errors. The endpoint may cost
+    money: the caller sets a cap for the day.
     """
 
     ROUTER = "https://router.huggingface.co/v1"
@@ -615,10 +622,10 @@ class ExternalAgent(BaseAgent):
 
 
 class LeanAgent(BaseAgent):
-    """An agent that trains the lifelong premise retriever and proves with a generator that gets its premises.
+    """An agent that trains the lifelong premise retriever, and proves with a generator and its premises.
 
-    Training, evaluation and promotion are the daemon's jobs and rules: a checkpoint that has forgotten too much is
-    refused, and `everlean models` says so.
+    Training, evaluation and promotion are the daemon's jobs and rules: a checkpoint that has forgotten too
+    much is refused, and `everlean models` reports it.
     """
 
     GENERATOR = "kaiyuy/leandojo-lean4-retriever-tacgen-byt5-small"
@@ -714,9 +721,9 @@ class LeanAgent(BaseAgent):
 class HFAgent(BaseAgent):
     """An agent that trains with the caller's trainer, in this process, and proves with the trained model.
 
-    After each repository the model in `output_dir` is offered to the store (as `everlean models add` does): a job
-    measures it on the test splits, and the daemon's rule promotes or refuses it. The agent itself proves with its
-    trainer's model, promoted or not; before any training, with the model that the trainer begins with.
+    After each repository the model in `output_dir` is offered to the store (as `everlean models add` does): a
+    job measures it on the test splits, and the daemon's rule promotes or refuses it. The agent itself proves
+    with its trainer's model, promoted or not; before any training, with the trainer's first model.
     """
 
     def __init__(
@@ -760,8 +767,8 @@ class HFAgent(BaseAgent):
             return tuple(result)
 
     def _added(self, session: AgentSession, pinned: Pinned) -> CheckpointRow | None:
-        """Have the trained model measured and decided on as a checkpoint of the store; return that, None where there is
-        nothing new.
+        """Have the store measure and judge the trained model as a checkpoint; return it, None if nothing is
+        new.
 
         Raises:
             AgentError: it could not be measured.
@@ -804,7 +811,7 @@ class HFAgent(BaseAgent):
 
     @contextmanager
     def _checkouts(self, session: AgentSession) -> Iterator[None]:
-        """Check the repositories out for a trainer whose reward runs Lean and that has no places for it.
+        """Check the repositories out for a trainer whose reward runs Lean, if it has no places for it.
 
         Raises:
             AgentError: one cannot be checked out, or its build is gone.
@@ -862,7 +869,7 @@ class HFAgent(BaseAgent):
 
 
 def _checkpoint_of(view: sqlite3.Connection, *, folder: Path) -> CheckpointRow | None:
-    """Return the checkpoint with the weights of a model's folder; None where the store has none."""
+    """Return the checkpoint with the weights of a model's folder; None if the store has none."""
     weights = begun(folder)
     rows = model_queries.checkpoints(view, model=TACTICS) if weights else []
     return next((row for row in rows if row.weights == weights), None)

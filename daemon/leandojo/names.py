@@ -1,6 +1,7 @@
-"""LeanDojo-v2's names, each with where it is here, and the run of a script that imports them.
+"""LeanDojo-v2's names, each with its place here, and the run of a script that imports them.
 
-`NAMES` is the one table: the finder makes the modules `lean_dojo_v2.*` of it, and docs/leandojo.md shows it.
+`NAMES` is the one table: the finder makes the modules `lean_dojo_v2.*` from it, and docs/leandojo.md shows
+it.
 """
 
 from __future__ import annotations
@@ -48,9 +49,10 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "lean_progress.create_sample_dataset": {"main": f"{_SCRIPTS}:create_sample_dataset"},
     "lean_progress.train_steps_model": {"main": f"{_SCRIPTS}:train_steps_model"},
 }
-"""By module of `lean_dojo_v2` and name there: the module here, and behind a colon the name here where it differs."""
+"""By module of `lean_dojo_v2` and name there: the module here, and behind a colon the name here if it
+differs."""
 ALIASES = {"lean_agent.database": "database"}
-"""Packages that are another one."""
+"""Packages with another's content."""
 LEFT_OUT = {
     "TracedRepo": "the records of `DynamicDatabase` have what Lean said of files, theorems and tactics",
     "TracedFile": "see `TracedRepo`",
@@ -61,11 +63,12 @@ LEFT_OUT = {
     "is_available_in_cache": "what was traced is not traced again",
     "Cache": "[cache] of the configuration bounds the builds and clones",
 }
-"""LeanDojo's names without an equivalent, each with what to use instead."""
+"""LeanDojo's names without an equivalent, each with a substitute."""
 
 
 def names_of(module: str) -> Mapping[str, str]:
-    """Return the names of a module of `lean_dojo_v2`, given without the package's name, and of all modules below it."""
+    """Return the names of a module of `lean_dojo_v2`, given without the package's name, and of all modules
+    below it."""
     module = ALIASES.get(module, module)
     result: dict[str, str] = {}
     for name, own in NAMES.items():
@@ -75,10 +78,10 @@ def names_of(module: str) -> Mapping[str, str]:
 
 
 def resolve(module: str, name: str) -> Any:
-    """Return what stands for a name of LeanDojo's.
+    """Return the equivalent of one of LeanDojo's names.
 
     Raises:
-        AttributeError: nothing does; it says what is there instead, if that is known.
+        AttributeError: there is none; the message has the substitute, if there is one.
     """
     place = names_of(module).get(name)
     if place is None:
@@ -89,7 +92,7 @@ def resolve(module: str, name: str) -> Any:
 
 
 class Finder:
-    """Finds `lean_dojo_v2` and its modules; what a module has is loaded when it is used."""
+    """Finds `lean_dojo_v2` and its modules; a module's content is loaded at its use."""
 
     def find_spec(
         self, name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
@@ -110,7 +113,7 @@ class Finder:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Nothing to run."""
+        """Run nothing."""
 
 
 @contextmanager
@@ -161,7 +164,7 @@ def run_module(module: str, arguments: Sequence[str]) -> None:
 
 @contextmanager
 def _program(name: str, arguments: Sequence[str], folder: Path) -> Iterator[None]:
-    """Set `sys` up as for a program of this name that was started with these arguments, its modules in `folder`."""
+    """Set `sys` up as for a program with this name and these arguments, its modules in `folder`."""
     before = sys.argv, sys.path
     sys.argv, sys.path = [name, *arguments], [str(folder), *sys.path]
     try:

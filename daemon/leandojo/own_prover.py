@@ -1,4 +1,5 @@
-"""Prove jobs with a prover of the caller's, in the agent's process; all other jobs are children as the daemon's are."""
+"""Run prove jobs with the caller's prover, in the agent's process; all other jobs are children as the
+daemon's are."""
 
 from __future__ import annotations
 
@@ -33,7 +34,7 @@ class _Lines:
         asyncio.run_coroutine_threadsafe(heard(), self._loop).result()
 
     def flush(self) -> None:
-        """Lines are not buffered."""
+        """Do nothing: lines are not buffered."""
 
 
 class OwnAttempt:
@@ -76,7 +77,7 @@ class OwnAttempt:
 
 
 class AgentEngine(LocalEngine):
-    """The local engine with a prover of the caller's.
+    """The local engine with the caller's prover.
 
     Attributes:
         prover: a `pipeline.prove.provers.Prover`; None: every job is a child.

@@ -1,7 +1,7 @@
-"""A repository pinned at a commit: fetched and checked first, recorded only when Lean can work on it.
+"""A repository pinned at a commit: fetched and checked first, recorded only if Lean can work on it.
 
-A commit that its branch has reached, or reaches next, is observed as the poller observes it. A commit behind the known
-tip gets a branch of its own (`at-<commit>`), so that no known branch is set back; a daemon that watches the repository
+A commit on its branch, or ahead of it, is observed as by the poller. A commit behind the known tip gets a
+branch of its own (`at-<commit>`), so that no known branch is set back; a daemon watching the repository
 deletes that branch again, because the remote does not have it.
 """
 
@@ -38,7 +38,7 @@ from store.view.rows import SorryRow, TraceRow
 
 @dataclass(frozen=True, slots=True)
 class Pinned:
-    """A repository at a commit of a branch, and the Lean backend that works on it."""
+    """A repository at a commit of a branch, and its Lean backend."""
 
     repo: Repo
     branch: str
@@ -72,7 +72,7 @@ class Pinned:
 
 
 def address(url: str) -> str:
-    """Return a repository's URL, or the path of a local one, as the store records it.
+    """Return a repository's URL, or the path of a local one, in the store's form.
 
     Raises:
         AgentError: it is neither.
@@ -80,7 +80,7 @@ def address(url: str) -> str:
     try:
         return resolve_url(url, base=Path.cwd())
     except ValueError as error:
-        # The address may carry a password; then the reason says that it is not shown.
+        # The address may carry a password; then the reason contains "not shown".
         shown = "the address" if "not shown" in str(error) else f'"{url}"'
         raise AgentError(f"{shown} {error}") from error
 
@@ -91,14 +91,14 @@ async def pin(
     """Fetch a repository, check that Lean can work on this commit, and record the commit.
 
     Args:
-        url: as `address` returns it.
-        commit: the full id of a commit that a branch of the remote reaches, or a branch's name for its newest; None:
-            the newest of the branch that is checked out there.
+        url: from `address`.
+        commit: the full id of a commit on a branch of the remote, or a branch's name for its newest; None:
+            the newest of the branch checked out there.
         watchlist: the configured repositories; an entry for this one gives its options.
 
     Raises:
-        AgentError: the remote cannot be read or has no such commit, it is no Lean project, or no backend here runs its
-            Lean. Then nothing is recorded.
+        AgentError: the remote cannot be read or has no such commit, it is no Lean project, or no backend here
+            runs its Lean. Then nothing is recorded.
     """
     key, store, git, settings = repository_key(url), session.store, session.git, session.settings
     configured = next((repo for repo in watchlist if repo.key == key), None)
@@ -131,7 +131,8 @@ async def pin(
 
 
 async def _find(git: Git, mirror: Path, url: str, commit: str | None, refs: RemoteRefs) -> tuple[str, str]:
-    """Fetch the branch that reaches the commit, trying the default one first; return its name and the commit's id."""
+    """Fetch the branch that reaches the commit, trying the default one first; return its name and the
+    commit's id."""
     default = refs.default_branch if refs.default_branch in refs.heads else None
     if commit is None:
         if default is None:
@@ -166,7 +167,7 @@ async def _fetch(
 ) -> Mapping[str, str]:
     """Fetch these branches; return the mirror's tips."""
     await git.ensure_mirror(mirror, sha256=len(next(iter(refs.heads.values()))) == 64)
-    # A fetch removes every other branch: name those that the daemon has fetched too.
+    # A fetch removes every other branch: name the daemon's branches too.
     before = [name for name in await git.tips(mirror) if name in refs.heads]
     await git.fetch(mirror, url, branches={*before, *names})
     return await git.tips(mirror)

@@ -1,4 +1,4 @@
-"""LeanDojo's modules that are run with `python -m`: `everlean leandojo run -m MODULE` runs these in their place."""
+"""LeanDojo's modules for `python -m`: `everlean leandojo run -m MODULE` runs these in their place."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ def lean_agent() -> None:
 
 
 def create_sample_dataset() -> None:
-    """Write a few rows for the progress model; `everlean export progress` writes those of your own repositories."""
+    """Write a few rows for the progress model; `everlean export progress` writes those of your own
+    repositories."""
     parser = argparse.ArgumentParser(description=create_sample_dataset.__doc__)
     parser.add_argument("--output", type=Path, default=Path("raid/data/sample_leanprogress_dataset.jsonl"))
     out: Path = parser.parse_args().output
@@ -44,7 +45,7 @@ def create_sample_dataset() -> None:
 
 
 def train_steps_model() -> None:
-    """Train a model that says how many steps of a proof remain."""
+    """Train a model to predict the remaining steps of a proof."""
     parser = argparse.ArgumentParser(description=train_steps_model.__doc__)
     parser.add_argument(
         "--dataset", required=True, help="one JSON object a line: goal, prefix, tactic, steps_remaining"

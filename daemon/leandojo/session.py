@@ -1,8 +1,8 @@
 """The daemon's store, plan and job runner without its main loop, for one call of an agent.
 
-`daemon.planning.plan` decides what is due and `daemon.jobs.runner` runs it; a session repeats both until no job of the
-requested kinds is due. It polls nothing and watches nothing. One process writes a store, so a session holds the lock
-of the state folder while it is open.
+`daemon.planning.plan` plans and `daemon.jobs.runner` runs jobs; a session repeats both until no job of the
+requested kinds is due. It polls nothing and watches nothing. One process writes a store, so a session holds
+the lock of the state folder while it is open.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ state_dir = "everlean"
 
 
 class AgentError(Exception):
-    """An agent cannot do what the caller requested; the message names the thing, the reason and the remedy."""
+    """An agent cannot meet the caller's request; the message names the thing, the reason and the remedy."""
 
 
 def raid_folder() -> Path:
-    """Return where LeanDojo has all its files: $RAID_DIR, else `raid` below the working directory."""
+    """Return the folder of all LeanDojo's files: $RAID_DIR, else `raid` below the working directory."""
     return Path(os.environ.get("RAID_DIR") or "raid").absolute()
 
 
 def scripts_config() -> Path:
-    """Return the configuration of scripts that name none, made where it is missing: their store is beside it.
+    """Return the configuration of scripts that name none, made if missing: their store is beside it.
 
     It lies in `raid_folder`: the store of a daemon on this machine stays as it is.
     """
@@ -88,7 +88,7 @@ def settings_for(
 
     Args:
         config: a config.toml; None: that of $EVERLEAN_CONFIG, else `scripts_config`.
-        state_dir: the folder of the store, with its cache below it, as `[daemon] state_dir` sets it.
+        state_dir: the folder of the store, with its cache below it, as with `[daemon] state_dir`.
         lean: `[lean] backend`.
 
     Raises:
@@ -208,7 +208,7 @@ class AgentSession:
             await self.store.close()
 
     def prove_with(self, prover: Any, *, whole: bool) -> None:
-        """Have a prover of the caller's search in prove jobs, in this process; see `AgentEngine`."""
+        """Have the caller's prover search in prove jobs, in this process; see `AgentEngine`."""
         self._engine.prover, self._engine.whole = prover, whole
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -223,8 +223,8 @@ class AgentSession:
         """Run the due jobs of these kinds until none is due, retries included; return the ended ones.
 
         Args:
-            at: repositories and commits; what failed there for good in an earlier call is tried anew, as `everlean
-                jobs retry` would have it.
+            at: repositories and commits; permanent failures there from earlier calls are tried anew, as by
+                `everlean jobs retry`.
 
         Raises:
             StoreFailedError: the store cannot be written.
@@ -232,7 +232,7 @@ class AgentSession:
         return self.run(self._work_off(kinds, at))
 
     def settle_models(self) -> None:
-        """Decide which of the new checkpoints is used, as the daemon would."""
+        """Decide about the new checkpoints, as the daemon would."""
         self.run(self._maintenance.settle_models())
 
     def tidy(self, in_use: Collection[tuple[str, str]]) -> None:
@@ -243,7 +243,7 @@ class AgentSession:
             self._say(problem)
 
     def climb(self) -> tuple[list[Rung], list[WaitingRung]]:
-        """Return what of the settings' ladder can be climbed and what cannot, as the plan has it."""
+        """Return the available rungs of the settings' ladder and the others, as in the plan."""
         no_models = why_no_models(self.settings.prove)
         ladder = ladder_of(self.settings, no_models=no_models, tactics=self.tactics)
         return ladder.climb(self.ask(promotion.ladder_models))

@@ -1,4 +1,4 @@
-"""From an address to a dataset: what LeanDojo calls tracing, on everlean's store."""
+"""From an address to a dataset: LeanDojo's tracing, on everlean's store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from store.leandojo import Repository
 
 @dataclass(frozen=True, slots=True)
 class LeanGitRepo:
-    """A repository at a commit, which a trainer and `BaseAgent.add_repository` take. Nothing is fetched yet."""
+    """A repository at a commit, for a trainer and `BaseAgent.add_repository`. Nothing is fetched yet."""
 
     url: str
     commit: str
@@ -53,14 +53,15 @@ def generate_benchmark(
 
     Args:
         repos: (url, commit) of each; see `BaseAgent.setup_github_repository`.
-        build_deps: as LeanDojo's; a build here always has the dependencies, and a trace the repository's own files.
+        build_deps: as LeanDojo's; a build here always has the dependencies, and a trace the repository's own
+            files.
         output_dir: gets a folder for each, `owner_name_commit`; None: `data` in `raid_folder`, where
             `RetrievalTrainer.evaluate` looks for datasets.
         session: see `BaseAgent`.
 
     Raises:
         AgentError: one cannot be traced.
-        store.errors.LogError: something that no export made lies in the place of a folder.
+        store.errors.LogError: something other than an export lies in the place of a folder.
     """
     agent = BaseAgent(**session)
     result = []
@@ -78,7 +79,8 @@ class DynamicDatabase(Records):
     """`store.leandojo.DynamicDatabase` whose `trace_repository` traces."""
 
     def trace_repository(self, url: str, commit: str, build_deps: bool = False) -> Repository | None:
-        """Trace a commit in the store of the scripts (see `daemon.leandojo.session`), add it, and return it."""
+        """Trace a commit in the store of the scripts (see `daemon.leandojo.session`), add it, and return
+        it."""
         if self._tracer is None:
             self._tracer = BaseAgent().trace_repository
         return super().trace_repository(url, commit, build_deps)

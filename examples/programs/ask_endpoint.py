@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""Ask a model behind an OpenAI-compatible endpoint for a proof, and send Lean's messages back: for [[prove.programs]].
+"""Ask a model at an OpenAI-compatible endpoint for a proof, and send Lean's messages back.
+
+A program for [[prove.programs]]:
 
     run = ["./ask_endpoint.py", "--url", "https://api.example.org/v1", "--model", "a-model"]
 
-The key is in $OPENAI_API_KEY, where one is needed. Standard library only.
+The key is in $OPENAI_API_KEY, if one is needed. Standard library only.
 """
 
 from __future__ import annotations
