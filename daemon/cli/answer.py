@@ -17,7 +17,7 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer with its text, or with what writes it, and the exit code."""
+    """An answer with its text, or the text's writer, and the exit code."""
 
     document: DataclassInstance
     text: str | Callable[[], None] = ""
@@ -38,9 +38,9 @@ class Column(Generic[Row]):
     Attributes:
         header: its heading.
         cell: returns its text in a row.
-        id: it holds ids, of which a table has the beginnings.
-        shrink: it is cut where a row does not fit the terminal.
-        spare: its place among the columns that are left out before another one is cut too far; 0: it stays.
+        id: it holds ids; a table shows their beginnings.
+        shrink: it is cut if a row does not fit the terminal.
+        spare: its place among the columns left out before another one is cut too far; 0: it stays.
         name: it is cut at its beginning.
     """
 
@@ -54,18 +54,18 @@ class Column(Generic[Row]):
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[Row]):
-    """Rows as a table, and the document that `--json` gives.
+    """Rows as a table, and the document for `--json`.
 
     Attributes:
         rows: in order; those of a group together.
         columns: the table's.
-        document: has the rows, and what else programs ask for.
+        document: has the rows, and other facts for programs.
         empty: the answer without rows.
-        group: returns the headings that stand above a row where they are new.
+        group: returns the headings to put above a row if they are new.
         above: lines before the table.
         below: lines after it, without control characters.
-        total: the last line, which says how many there are and what is left out.
-        more: how to see the rows beyond a limit; "" where none are.
+        total: the last line, with the number of rows and of those left out.
+        more: how to see the rows beyond a limit; "" without any.
     """
 
     rows: Sequence[Row]
@@ -116,7 +116,7 @@ def _cells(column: Column[Row], rows: Sequence[Row]) -> list[str]:
 
 
 def place(row: Any) -> tuple[str, str]:
-    """Return the headings of a row that has a place: repository and branch, then file."""
+    """Return the headings of a row with a place: repository and branch, then file."""
     return f"{row.repository} ({row.branch})", row.path
 
 

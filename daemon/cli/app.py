@@ -1,4 +1,4 @@
-"""The top of the command line: which verbs there are, and how their errors become exit codes."""
+"""The top of the command line: the verbs, and their errors as exit codes."""
 
 from __future__ import annotations
 
@@ -68,12 +68,14 @@ GROUPS = {
         "version": "everlean version",
     },
 }
-"""All verbs by purpose, each with an example. Its module is `daemon.cli.<verb>` unless `_MODULES` names another."""
+"""All verbs by purpose, each with an example. Its module is `daemon.cli.<verb>` unless `_MODULES` names
+another."""
 EXAMPLES = {verb: example for verbs in GROUPS.values() for verb, example in verbs.items()}
 VERBS = tuple(EXAMPLES)
 
 COMPLETING = "_EVERLEAN_COMPLETE"
-"""Set by Typer's scripts as they ask for candidates, and to print one: `_EVERLEAN_COMPLETE=source_bash everlean`."""
+"""Set by Typer's scripts to ask for candidates, and to print one: `_EVERLEAN_COMPLETE=source_bash
+everlean`."""
 _MODULES = {
     "init": "repos",
     "curriculum": "models",
@@ -88,7 +90,7 @@ _MODULES = {
     "version": "setup",
     "standby": "run",
 }
-"""The modules that have several verbs."""
+"""The modules with several verbs."""
 _GLOBAL = ("--config", "--as-of", "--json")
 """Options that may also stand before the verb."""
 
@@ -97,7 +99,8 @@ def main() -> None:
     """Run one verb and exit with its code (docs/cli.md lists them)."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            # Lean is full of characters that an ASCII locale cannot write, and an answer is better than an error.
+            # Lean is full of characters that an ASCII locale cannot write, and an answer is better than an
+            # error.
             stream.reconfigure(encoding="utf-8", errors="backslashreplace")
     _watch_output()
     try:
@@ -106,7 +109,7 @@ def main() -> None:
         finally:
             sys.stdout.flush()  # while an error can still be caught
     except OutputError as error:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes at exit what is left
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # Python writes the rest at exit
         if error.reason.errno == errno.EPIPE:
             sys.exit(ExitCode.OUTPUT_CLOSED)
         print(f"everlean: standard output: {error.reason.strerror}; write it elsewhere", file=sys.stderr)
@@ -115,7 +118,7 @@ def main() -> None:
 
 def _run() -> None:
     try:
-        gc.disable()  # what is loaded here stays: to look at it while it grows finds nothing
+        gc.disable()  # everything loaded here stays: a collection meanwhile finds nothing
         words = _words()
         app = build(asked_for(words))
         gc.freeze()
@@ -150,7 +153,7 @@ class _Output(io.FileIO):
 def _watch_output() -> None:
     """Have errors of standard output raised as `OutputError`."""
     stream = sys.stdout
-    if stream is None:  # closed by who started this: as the shell's >/dev/null
+    if stream is None:  # closed by the caller, as by the shell's >&-
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123, SIM115
     elif stream is sys.__stdout__ and isinstance(stream, io.TextIOWrapper):
         raw = _Output(stream.fileno(), "wb", closefd=False)
@@ -166,7 +169,7 @@ def _watch_output() -> None:
 def build(verbs: tuple[str, ...] = VERBS) -> typer.Typer:
     """Return the application with these verbs."""
     app = typer.Typer(
-        # Not where one verb runs: the two options cost time.
+        # Not for a single verb: the two options cost time.
         add_completion=verbs == VERBS or COMPLETING in os.environ,
         cls=Verbs,
         no_args_is_help=True,
@@ -183,7 +186,7 @@ def build(verbs: tuple[str, ...] = VERBS) -> typer.Typer:
     @app.callback(invoke_without_command=True)
     def top(
         show_version: Annotated[bool, typer.Option("--version", help="Show the version and exit.")] = False,
-        # For help, and for a shell that completes a line; `in_order` moves what is given behind the verb.
+        # For help, and for a shell's completion; `in_order` moves them behind the verb.
         config: Config = None,  # noqa: ARG001
         as_of: AsOf = None,  # noqa: ARG001
         as_json: Json = False,  # noqa: ARG001
@@ -222,7 +225,8 @@ def _group(name: str, example: str) -> typer.Typer:
 
 
 def _bare(rows: Callable[..., None]) -> Callable[..., None]:
-    """Return what a group does for its bare name; options before a verb of it mean the same as behind it."""
+    """Return the function for a group's bare name; options before one of its verbs mean the same as behind
+    it."""
 
     def run(context: typer.Context, **given: Any) -> None:
         if context.invoked_subcommand is None:
@@ -239,7 +243,7 @@ def _bare(rows: Callable[..., None]) -> Callable[..., None]:
 
 
 class Verbs(TyperGroup):
-    """The verbs of a group, each with its whole help; at the top under what they are for."""
+    """The verbs of a group, each with its whole help; at the top under their purpose."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         below = {name: str(one.help) for name, one in self.commands.items() if not one.hidden}
@@ -271,12 +275,13 @@ def in_order(words: Sequence[str]) -> list[str]:
 
 
 def asked_for(arguments: Sequence[str]) -> tuple[str, ...]:
-    """The one verb to load; all of them where the command line does not begin with one (help, a typing error)."""
+    """Return the one verb to load; all of them if the command line begins with none (help, a typing
+    error)."""
     return (arguments[0],) if arguments and arguments[0] in VERBS else VERBS
 
 
 def _words() -> Sequence[str]:
-    """Return the words after `everlean`: of the command line, or of the line that a shell completes."""
+    """Return the words after `everlean`: of the command line, or of the line to complete."""
     if COMPLETING not in os.environ:
         return in_order(sys.argv[1:])
     line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS", "")
@@ -316,14 +321,14 @@ _CODES = {
     "store.errors:LogError": ExitCode.FAILURE,
     "store.sorrydb:SorryDBError": ExitCode.FAILURE,
 }
-"""Errors whose messages are made for people, by name: what raises one has loaded its module, and nothing else has to.
+"""Errors with messages for people, by name: only the raising code has to load their modules.
 
-Those made of one are it too, unless they are named themselves.
+Their subclasses are too, unless they are named themselves.
 """
 
 
 def exit_code_of(error: Exception) -> ExitCode | None:
-    """Return the exit code of an error whose message is made for people; any other one is a bug: None."""
+    """Return the exit code of an error with a message for people; any other one is a bug: None."""
     if isinstance(error, CliError):
         return error.code
     names = (f"{cls.__module__}:{cls.__qualname__}" for cls in type(error).__mro__)

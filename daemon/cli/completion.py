@@ -1,7 +1,7 @@
-"""Values that a shell offers for an option or an argument; Typer writes the shells' scripts and offers the rest.
+"""Complete options' and arguments' values in a shell; Typer writes the scripts and offers the rest.
 
-Read on every press of the key, so the daemon is never asked, and of the view only what an index leads to is read. What
-cannot be read has no candidates: at that moment nothing can show an error.
+Read on every press of the key, so the daemon is never asked, and the view is read only by an index. An error
+means no candidates: at that moment nothing can show it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from daemon.place.paths import ConfigNotFoundError, find_config, paths_from_conf
 MOST = 200
 """Candidates from the database at most: the first letters of an id narrow them down."""
 
-# A shell evaluates part of what it is given, and names in watched repositories are hostile.
+# A shell evaluates part of its input, and names in watched repositories are hostile.
 _HARMLESS = re.compile(r"[\w./:@+-]+")
 
 Complete = Callable[[typer.Context, str], list[str]]
@@ -43,7 +43,7 @@ def ids(*columns: tuple[str, str]) -> Complete:
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         result: list[str] = []
         for table, column in columns:
-            # A range, which the key's index serves.
+            # A range, served by the key's index.
             statement = (
                 f"SELECT DISTINCT {column} FROM {table} WHERE {column} >= ? AND {column} < ? "
                 f"ORDER BY {column} LIMIT {MOST}"

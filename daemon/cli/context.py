@@ -1,7 +1,7 @@
-"""Context of every verb: its options, exit codes, and the folders and the view that it works on.
+"""Context of every verb: its options, exit codes, folders and view.
 
-Standard library only. A verb is a function with its own arguments that returns an answer; `verb` adds the options of
-all verbs, and writes the answer as they ask for it:
+Standard library only. A verb is a function with its own arguments that returns an answer; `verb` adds the
+options of all verbs, and writes the answer in the requested form:
 
     @verb("jobs show", OneJob, past=True)
     def show(call: Call, job: JobId) -> Answer:
@@ -9,8 +9,8 @@ all verbs, and writes the answer as they ask for it:
         with call.view() as database: ...
         return Answer(OneJob(found), partial(_write, found))
 
-A verb that reads says on standard error when no daemon runs. With --as-of, `Call.view` is the view as it was then, and
-the document begins with the moment.
+A reading verb prints a note on standard error if no daemon runs. With --as-of, `Call.view` is the view of
+that moment, and the document begins with the moment.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class ExitCode(enum.IntEnum):
-    """The exit status of the process. A code that is not listed here means failure."""
+    """The exit status of the process. Any other code means failure."""
 
     OK = 0
     """done; of `status`: running, with warnings at most"""
@@ -53,7 +53,8 @@ class ExitCode(enum.IntEnum):
     DIFFERENCES = 6
     """`db verify` found differences, or `diff` a finding of `--fail-on`"""
     ALREADY_RUNNING = 75
-    """another process holds the state folder, or installs Lean; of `run` also: another machine took the log over"""
+    """another process holds the state folder, or installs Lean; of `run` also: another machine took the log
+    over"""
     BAD_CONFIG = 78
     """the configuration has mistakes or is missing, or `serve` lacks a token"""
     OUTPUT_CLOSED = 141
@@ -79,7 +80,7 @@ class Call:
 
     @cached_property
     def instance(self) -> Instance:
-        """Find the configuration and the folders; ask the lock who runs there, and the log which moment is meant."""
+        """Find the configuration and the folders; ask the lock for its holder, and the log for the moment."""
         instance = find_instance(self.config)
         self._located = True
         if self._as_of is None:
@@ -98,7 +99,7 @@ class Call:
 
     @cached_property
     def settings(self) -> Settings:
-        """Load the settings; with mistakes in them, name each and end with the code for that."""
+        """Load the settings; print each mistake in them and exit with their code."""
         from daemon.settings import ConfigError, load
 
         try:
@@ -109,14 +110,14 @@ class Call:
             raise typer.Exit(ExitCode.BAD_CONFIG) from error
 
     def view(self, *, quiet: bool = False) -> AbstractContextManager[sqlite3.Connection]:
-        """Open the view; how it is not the present state goes to standard error, unless `quiet`."""
+        """Open the view; notes on its differences from the present go to standard error, unless `quiet`."""
         return open_view(self.instance, tell=None if quiet else note)
 
     def log(self) -> LogReader:
         """Open the log for reading.
 
         Raises:
-            LogDamagedError: it is damaged; or it is gone, as the anchor or the view beside it knows.
+            LogDamagedError: it is damaged; or it is gone, by the anchor or the view beside it.
             LogError: it cannot be read, or nothing was recorded yet.
         """
         from store.errors import DatabaseMissingError
@@ -132,7 +133,7 @@ class Call:
             raise
 
     def key(self, name: str) -> str:
-        """Return the whole key of a repository where the view has it, else as written, for the daemon to judge."""
+        """Return the whole key of a repository if the view has it, else the name, for the daemon to judge."""
         from store.documents.lookup import repository_named
 
         if not self.instance.running or not self.instance.paths.database_db.exists():
@@ -147,12 +148,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A verb as Typer takes it.
+    """A verb for Typer.
 
     Attributes:
         name: with its group's before it.
         run: has the options of every verb too.
-        document: the class of what `--json` gives, or "module:Class"; None: it has no `--json`.
+        document: the class of the document for `--json`, or "module:Class"; None: it has no `--json`.
         rest: everything after its first argument belongs to it, options too.
     """
 
@@ -183,7 +184,7 @@ def verb(
     """Make a verb of a function that takes the call and its own arguments, and returns the answer.
 
     Args:
-        name: the words that call it.
+        name: the words to call it.
         document: see `Verb`.
         past: it answers about an earlier moment too.
         rest: see `Verb`.
@@ -233,7 +234,7 @@ def verb(
 
 @contextmanager
 def files(remedy: str) -> Iterator[None]:
-    """Have errors of the file system end the verb, with what to do."""
+    """Have errors of the file system end the verb, with a remedy."""
     try:
         yield
     except OSError as error:
@@ -241,14 +242,14 @@ def files(remedy: str) -> Iterator[None]:
 
 
 def moment_option(text: str, option: str) -> int | datetime:
-    """Read an option's value that names an event by its number, or a time (`store.text.moment`)."""
+    """Read an option's event number or time (`store.text.moment`)."""
     if text.isascii() and text.isdigit():
         return int(text)
     return time_option(text, option, or_else="neither the number of an event nor a time")
 
 
 def time_option(text: str, option: str, *, now: datetime | None = None, or_else: str = "no time") -> datetime:
-    """Read an option's value that names a time, a relative one before `now`; None is the present."""
+    """Read an option's time, a relative one before `now`; None is the present."""
     try:
         return moment(text, now or datetime.now(UTC))
     except ValueError as error:

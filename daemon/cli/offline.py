@@ -1,7 +1,7 @@
 """Work on log and view that needs the daemon stopped: rebuild, recover, import.
 
-Each holds the state folder's lock to its end, so that no daemon starts on what is about to be replaced, or writes the
-same log.
+Each holds the state folder's lock to its end, so that no daemon starts on files about to be replaced, or
+writes the same log.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def alone(paths: Paths, purpose: str) -> Iterator[None]:
     """Hold the state folder's lock.
 
     Args:
-        purpose: the command, by which others know who holds it.
+        purpose: the command, for others that find the lock held.
 
     Raises:
         AlreadyRunningError: a daemon, or another command, holds it.
@@ -56,14 +56,14 @@ def rebuild(paths: Paths) -> RebuildReport:
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """A log that goes on from what was sound of it, and the patches on disk whose proofs it does not know any more."""
+    """A log continued from its sound part, and the patches on disk without a proof in it."""
 
     log: RecoveredLog
     patches_without_proof: list[Path]
 
 
 def recover(paths: Paths) -> Recovered | None:
-    """Go on from what is sound of a damaged log, and make the view anew; return None for a sound one.
+    """Continue a damaged log from its sound part, and make the view anew; return None for a sound one.
 
     Raises:
         AlreadyRunningError: see `alone`.
@@ -87,7 +87,7 @@ def recover(paths: Paths) -> Recovered | None:
 def import_leandojo(
     paths: Paths, source: Path, *, progress: Callable[[str, int, int], None] | None
 ) -> Imported:
-    """Import what LeanDojo wrote.
+    """Import LeanDojo's files.
 
     Raises:
         AlreadyRunningError: see `alone`.

@@ -1,4 +1,4 @@
-"""Options and arguments that several verbs have, each declared once."""
+"""Options and arguments of several verbs, each declared once."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import typer
 from daemon.cli.completion import CHECKPOINTS, JOBS, PROOFS, SORRIES, ids, repositories
 
 MOST = 10**9
-"""The largest number of rows that can be asked for; SQLite takes no number beyond 64 bits."""
+"""The largest number of rows in a request; SQLite takes no number beyond 64 bits."""
 
 
 def count(text: str) -> int:
-    """Read an option's value that is a number from 1 on."""
+    """Read an option's number from 1 on."""
     return _whole(text, 1)
 
 
 def count_or_all(text: str) -> int:
-    """Read an option's value that is a number from 1 on, or 0, which is all."""
+    """Read an option's number from 1 on, or 0 for all."""
     return _whole(text, 0)
 
 
@@ -31,7 +31,7 @@ def _whole(text: str, least: int) -> int:
 
 
 def listened_host(host: str, *, option: str = "--host") -> str:
-    """Return the value of an option that is an address to listen on."""
+    """Return an option's address to listen on."""
     from daemon.settings.models import checked_host
 
     try:
@@ -104,7 +104,7 @@ SHOWN_TO_PEOPLE = 100
 
 
 def most(limit: int | None, *, as_json: bool) -> int:
-    """Return how many rows are shown at most, 0 for all."""
+    """Return the most rows to show, 0 for all."""
     return (0 if as_json else SHOWN_TO_PEOPLE) if limit is None else limit
 
 

@@ -1,4 +1,4 @@
-"""Answers for people and for programs: tables, colour, one JSON document. The words in them are `store.text`'s.
+"""Answers for people and for programs: tables, colour, one JSON document. `store.text` has the words.
 
 Standard library only (rich would cost more start-up time than the answer).
 """
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 _BARS = "▁▂▃▄▅▆▇█"
 LEAST_WIDTH = 10
-"""Of a column that is cut."""
+"""Of a column cut to fit."""
 READABLE_WIDTH = 24
-"""Of the columns that are cut, where there is a column to leave out instead."""
+"""Of the columns cut to fit, while another column can be left out instead."""
 _STYLES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "inverse": "7"}
 _COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 
@@ -46,9 +46,10 @@ def emit_json_line(document: DataclassInstance) -> None:
 
 
 def say(text: str = "", *, hang: int | None = None, wrap: bool = True) -> None:
-    """Write a line for people to standard output; on a terminal what does not fit goes on below, from column `hang`.
+    """Write a line for people to standard output; on a terminal a long one goes on below, from column `hang`.
 
-    Code, settings and diffs are written with `wrap` false: people copy them, and a line break of ours would stay in.
+    Code, settings and diffs are written with `wrap` false: people copy them, and our line breaks would stay
+    in.
     """
     width = terminal_width() if wrap and sys.stdout.isatty() else None
     print(text if width is None else "\n".join(_wrapped(line, width, hang) for line in text.split("\n")))
@@ -72,12 +73,12 @@ def _wrapped(line: str, width: int, hang: int | None) -> str:
 
 
 def note(text: str) -> None:
-    """Write a line for people to standard error: what is no part of the answer."""
+    """Write a line for people to standard error, beside the answer."""
     print(text, file=sys.stderr)
 
 
 def styled(text: str, *styles: str) -> str:
-    """Return text with colours, where there are any."""
+    """Return text with colours, if there are any."""
     if not styles or not has_colour():
         return text
     return f"\x1b[{';'.join(_STYLES[style] for style in styles)}m{text}\x1b[0m"
@@ -93,11 +94,11 @@ def table(
     indent: int = 2,
     groups: Sequence[tuple[str, ...]] = (),
 ) -> None:
-    """Write an aligned table without borders; with `groups`, a row's headings stand above it where they are new.
+    """Write an aligned table without borders; with `groups`, a row's new headings stand above it.
 
-    Where a row does not fit the terminal, the columns of `spare` are left out, in their order, as long as those of
-    `shrink` would get less than they need to be read; then these are cut, the widest first. A column of `names` is cut
-    at its beginning: the end of a Lean name says more.
+    If a row does not fit the terminal, the columns of `spare` are left out, in their order, while those of
+    `shrink` would become unreadable; then these are cut, the widest first. A column of `names` is cut at its
+    beginning: the end of a Lean name says more.
     """
     cells = [tuple(headers), *(tuple(clean(cell) for cell in row) for row in rows)]
     widths = {index: max(_width(row[index]) for row in cells) for index in range(len(headers))}
@@ -134,7 +135,8 @@ def sparkline(numbers: Sequence[int]) -> str:
 
 
 def _narrowed(widths: dict[int, int], over: int) -> dict[int, int]:
-    """Return the widths less `over` characters in all, taken from the widest; none goes below `LEAST_WIDTH`."""
+    """Return the widths less `over` characters in all, taken from the widest; none goes below
+    `LEAST_WIDTH`."""
     narrow = dict(widths)
     for _ in range(over):
         widest = max(narrow, key=lambda index: narrow[index], default=None)
@@ -145,7 +147,8 @@ def _narrowed(widths: dict[int, int], over: int) -> dict[int, int]:
 
 
 def fields(pairs: Iterable[tuple[str, str]], *, indent: int = 2) -> None:
-    """Write `name  value` lines with the values aligned; empty values are left out, lines of a value stay lines."""
+    """Write `name  value` lines with the values aligned; empty values are left out, lines of a value stay
+    lines."""
     shown = [(name, value) for name, value in pairs if value]
     width = max((len(name) for name, _ in shown), default=0)
     for name, value in shown:
@@ -161,7 +164,7 @@ SHORT_ID = 8
 
 
 def short_ids(ids: Iterable[str]) -> dict[str, str]:
-    """Return each id's beginning for a table: 8 characters, or more where two would be the same.
+    """Return each id's beginning for a table: 8 characters, or more to tell all apart.
 
     A job's id begins with its kind, which is not counted.
     """

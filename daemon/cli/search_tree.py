@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pipeline.prove.tree import NodeOutcome, Tree, TreeNode, TriedTactic
 
 _COLUMNS, _INDENT, _DEEPEST, _FAILED = 100, 2, 24, 6
-"""Of the text: its width, an indentation, the largest one, and the failed tactics that are named."""
+"""The text's width, an indentation, the largest one, and the most failed tactics named."""
 _OUTCOMES: tuple[NodeOutcome, ...] = ("proved", "expanded", "dead", "open", "lost")
 
 
@@ -40,7 +40,7 @@ def text(tree: Tree, *, width: int = _COLUMNS) -> str:
         before = " " * min(indent, _DEEPEST) + ("└ " if alone else "")
         lines += _node_lines(node, "*" if node.number in proof else " ", before, width)
         below = children.get(node.number, [])
-        # A line of states that have no brothers does not wander to the right.
+        # A line of states without brothers does not wander to the right.
         further = indent if len(below) == 1 else indent + _INDENT * (2 if alone else 1)
         waiting += [(child, further, len(below) == 1) for child in reversed(below)]
     if tree.nodes_left_out:
@@ -49,7 +49,7 @@ def text(tree: Tree, *, width: int = _COLUMNS) -> str:
 
 
 def _ended(tree: Tree) -> str:
-    """Describe how the search ended."""
+    """Describe the end of the search."""
     if tree.outcome == "found":
         return "Proof found"
     if tree.outcome == "exhausted":
@@ -58,7 +58,7 @@ def _ended(tree: Tree) -> str:
 
 
 def _totals(tree: Tree) -> str:
-    """Count states and tactics, what is left out included."""
+    """Count states and tactics, including those left out."""
     states = len(tree.nodes) + tree.nodes_left_out
     tactics = sum(len(node.tried) + node.tried_left_out for node in tree.nodes)
     kinds = Counter(node.outcome for node in tree.nodes)
@@ -103,13 +103,13 @@ def _failed(failed: list[TriedTactic], left_out: int) -> str:
 
 
 def _target(goal: str) -> str:
-    """Return the goal's last part on one line: what is to be shown."""
+    """Return the goal's conclusion on one line."""
     at = goal.rfind("⊢")
     return _line(goal[at:] if at >= 0 else goal)
 
 
 def _line(words: str) -> str:
-    """Return text on one line, without what a terminal would act on."""
+    """Return text on one line, without characters that a terminal would act on."""
     return printable(" ⏎ ".join(line.strip() for line in words.splitlines() if line.strip()))
 
 

@@ -1,4 +1,4 @@
-"""`everlean benchmark make`: the sorries that people filled, before and after a day."""
+"""`everlean benchmark make`: the sorries filled by people, before and after a day."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def make(
 
 
 def _watched(call: Call, names: Sequence[str]) -> list[Source]:
-    """Return watched repositories as sources, with what the log knows of their filled sorries."""
+    """Return watched repositories as sources, with the log's facts about their filled sorries."""
     if not names:
         return []
     from pipeline.fills import Source

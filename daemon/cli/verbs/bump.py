@@ -1,4 +1,4 @@
-"""`everlean bump`: try a repository with a newer Lean or package, see what breaks, and take patches that mend it."""
+"""`everlean bump`: try a repository with a newer Lean or package, and get patches for its breaks."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from store.view.bumps import BumpRow
 class Bumps:
     repository: str
     asked: str | None
-    """the id of the trial that was asked for, or null"""
+    """the id of the requested trial, or null"""
     waits: str | None
     """why the requested trial has not begun, or null"""
     trials: list[BumpRow]
-    """the repository's trials, the newest first; empty where one was asked for"""
+    """the repository's trials, the newest first; empty after a request"""
     failed: list[FailedBump]
-    """its jobs that failed or were cancelled, the newest first"""
+    """its failed or cancelled jobs, the newest first"""
     files: list[Path]
     """the files written; empty without `--out`"""
 

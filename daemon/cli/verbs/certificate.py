@@ -1,6 +1,7 @@
-"""`everlean certificate`: what the gate found of a proof, as a file that others can check; and checking such a file.
+"""`everlean certificate`: write the gate's findings on a proof as a file for others, and check such a file.
 
-Neither needs the daemon: one reads the log, a copy of it too, the other reads the file and what is named beside it.
+Neither needs the daemon: one reads the log, a copy of it too, the other reads the file and the files named
+beside it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Shown:
     files: list[Path]
     """the files written; empty without `--out`"""
     in_doubt: str
-    """why every kernel that vouches for the proof is in doubt; "" where one is not"""
+    """why every kernel that vouches for the proof is in doubt; "" if one is not"""
 
 
 @verb("certificate show", Shown)

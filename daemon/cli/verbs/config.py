@@ -1,4 +1,4 @@
-"""`everlean config`: check the file, or show what is in force and where each value comes from."""
+"""`everlean config`: check the file, or show the settings in force with their sources."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ERROR = re.compile(r"(?P<file>.*?):(?P<line>\d+): (?P<setting>.*?): (?P<message
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """All but the message is null where the message names no place."""
+    """All but the message is null if the message names no place."""
 
     file: str | None
     line: int | None
@@ -44,7 +44,7 @@ class Judged:
     errors: list[Mistake]
     """its mistakes"""
     repositories: int | None = None
-    """how many it watches (only if valid)"""
+    """the number of watched repositories (only if valid)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,9 @@ class InForce:
     settings: list[SettingInForce]
     """all of them"""
     folders: dict[str, str]
-    """`state`, `cache`, `runtime`, as they come out"""
+    """`state`, `cache`, `runtime`, as resolved"""
     github_token: str | None
-    """where it would come from, or null"""
+    """its source, or null"""
 
 
 @verb("config check", Judged)
@@ -82,7 +82,7 @@ def check(call: Call) -> Answer:
 
 
 def _not_here(settings: Settings) -> Iterator[str]:
-    """Yield what a valid file names and this machine does not have, as it is now."""
+    """Yield the things a valid file names and this machine lacks now."""
     if not settings.repos:
         yield "it watches nothing: `everlean repos add URL` adds a repository"
     for repo in settings.repos:

@@ -33,13 +33,13 @@ DAMAGED = (
 @dataclass(frozen=True, slots=True)
 class Shipped:
     segments: int
-    """how many, all sound"""
+    """the number, all sound"""
     position: int
     """their last event"""
     hash: str
     """the chain's hash at that event"""
     log: int | None
-    """the last event of the log here, whose beginning they are; null where there is no log"""
+    """the last event of the log here, which begins with them; null without a log"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Compared:
     position: int
     """the last event compared"""
     n_differences: int
-    """how many"""
+    """the number"""
     differences: tuple[Difference, ...]
     """the first ones"""
 
@@ -59,7 +59,7 @@ class Rebuilt:
     position: int
     """the last event in the new view"""
     poll_states: int
-    """how many poll times were carried over"""
+    """the number of poll times carried over"""
     stopped: str | None
     """null, or why it ends before the log does (then code 1)"""
 
@@ -69,9 +69,9 @@ class Checked:
     sound: bool
     """nothing is wrong"""
     events: int
-    """how many"""
+    """the number"""
     blobs: int
-    """how many payloads"""
+    """the number of payloads"""
     problems: tuple[str, ...]
     """one line each"""
 
@@ -79,7 +79,7 @@ class Checked:
 @dataclass(frozen=True, slots=True)
 class Recovered:
     recovered: bool
-    """whether there was something to recover; if not, what follows is null"""
+    """whether there was something to recover; if not, the fields below are null"""
     kept: int | None
     """the number of the last event before the damage"""
     behind: int | None
@@ -87,11 +87,11 @@ class Recovered:
     lost: int | None
     """the number of events known to be lost"""
     reason: str | None
-    """what was found"""
+    """the damage"""
     aside: Path | None
     """the folder with the damaged files"""
     patches_without_proof: list[Path]
-    """patch files of proofs that the log does not know any more"""
+    """patch files of proofs missing in the log"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +127,7 @@ def verify(
     paths = call.instance.paths
     call.log().close()
     if damage := store_backup.damage(paths.events_db):
-        # What is made of such a log says nothing about the view.
+        # A view made from such a log proves nothing about the present one.
         raise CliError(f"the log is damaged, so that the view cannot be judged by it: {damage}. {DAMAGED}")
     report = rebuild.verify(paths.events_db, paths.database_db, scratch=scratch)
     document = Compared(report.ok, report.position, report.n_differences, report.differences)
@@ -151,7 +151,7 @@ def _verify_segments(call: Call, url: str) -> Answer:
         f"the chain's hash there: {link.hash.hex()}",
     ]
     if log_path is not None:
-        # Whether it is all of this log, no folder can tell.
+        # No folder can tell whether it is all of this log.
         with call.log() as log:
             position = log.position()
         lines.append(f"they are this log's; it stands at event {position}")

@@ -1,4 +1,5 @@
-"""`everlean diff BASE`: what a pull request does to sorries, statements and axioms. No daemon, no database, no Lean."""
+"""`everlean diff BASE`: a pull request's effect on sorries, statements and axioms. No daemon, no database, no
+Lean."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ MOST_RESULTS = 5000
 PROGRESS = frozenset({"moved", "filled"})
 """Kinds of findings that are no trouble."""
 SHOWN_CHANGE, SHOWN_AROUND = 150, 60
-"""Characters at each end of a change in a statement, and of what both statements say on either side of it."""
+"""Characters at each end of a change in a statement, and of the common text on either side of it."""
 MOST_COMPARED = 2000
 """Words of a statement."""
 _WORD = re.compile(r"[\w.'!?]+|\s+|.", re.DOTALL)
@@ -41,17 +42,17 @@ _WORD = re.compile(r"[\w.'!?]+|\s+|.", re.DOTALL)
 @dataclass(frozen=True, slots=True)
 class Difference:
     base: str
-    """the commit that was compared with: where HEAD left BASE"""
+    """the commit to compare with: the point where HEAD left BASE"""
     head: str | None
     """the later commit; null with --staged"""
     files: int
-    """Lean files that changed"""
+    """changed Lean files"""
     findings: Sequence[Finding]
     """by path and line"""
     counts: dict[str, int]
-    """findings of each kind that there is"""
+    """findings of each kind present"""
     failed_on: list[str]
-    """the kinds of --fail-on that were found; exit 6 if there are any"""
+    """the kinds of --fail-on with a finding; exit 6 if there are any"""
 
 
 @verb("diff", Difference)
@@ -106,7 +107,7 @@ def diff(
         if style == "text":
             say(_text(result), wrap=False)
         else:
-            # A program reads lines as they are, also where a person looks on.
+            # A program reads lines as they are, also while a person looks on.
             print(_FORMATS[style](result))
 
     return Answer(result, show, code)
@@ -114,7 +115,7 @@ def diff(
 
 def _wanted_file(text: str) -> tuple[str, Path]:
     form, _, name = text.partition("=")
-    # Colour is for a terminal, and that is not where this goes.
+    # Colour is for a terminal, and this goes to a file.
     choices = tuple(sorted(_FORMATS.keys() - {"text"}))
     check_choice(form, choices, option="--write")
     if not name:
@@ -141,7 +142,7 @@ def _compared(
     patterns: tuple[Sequence[str], Sequence[str]],
     failing: frozenset[str],
 ) -> Difference:
-    """Compare, or say what the clone lacks for it."""
+    """Compare, or report the objects missing in the clone."""
     from pipeline.diff import KINDS, compare_clone
     from pipeline.lean.source.globs import path_filter
 
@@ -163,7 +164,7 @@ def _compared(
 
 
 # ---- formats: for people, programs, and the places that show findings beside the code
-# Names, statements and paths are a stranger's: each format writes them so that they are text there and nothing else.
+# Names, statements and paths are a stranger's: each format writes them as text and nothing else.
 
 
 def _text(found: Difference) -> str:
@@ -190,34 +191,34 @@ def _place(item: Finding) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return one line in which no runner of GitHub finds a command."""
+    """Return one line without commands for a runner of GitHub."""
     return clean(text).replace("##[", "## [")
 
 
 def summary(found: Difference) -> str:
-    """Return what was found in one line."""
+    """Return the findings in one line."""
     counts = ", ".join(f"{count:,} {kind}" for kind, count in found.counts.items()) or "nothing"
     to = found.head[:12] if found.head else "the staged changes"
     return f"{counts} in {counted(found.files, 'changed Lean file')}, from {found.base[:12]} to {to}"
 
 
 Piece = tuple[str, bool]
-"""A part of a statement, and whether the other one has another in its place."""
+"""A part of a statement, and whether it differs in the other one."""
 
 
 def around_the_change(before: str, after: str) -> tuple[str, str]:
-    """Return both statements, the long parts that they share and long changes cut in the middle."""
+    """Return both statements, their long common parts and long changes cut in the middle."""
     old, new = ("".join(text for text, _ in pieces) for pieces in pieces_of(before, after))
     return old, new
 
 
 def pieces_of(before: str, after: str) -> tuple[list[Piece], list[Piece]]:
-    """Return both statements in pieces, cut as they are shown."""
+    """Return both statements in pieces, cut for display."""
     old, new = (_WORD.findall(text) for text in (before, after))
     same = _shared(old, new)
     end = _shared(old[same:][::-1], new[same:][::-1])
     middle = old[same : len(old) - end], new[same : len(new) - end]
-    # What differs by thousands of words is another statement, and comparing it would take long.
+    # A difference of thousands of words is another statement, and would take long to compare.
     if max(map(len, middle)) > MOST_COMPARED:
         steps = [(0, len(middle[0]), 0, len(middle[1]), True)]
     else:
@@ -233,7 +234,7 @@ def pieces_of(before: str, after: str) -> tuple[list[Piece], list[Piece]]:
 
 
 def _shared(one: Sequence[str], other: Sequence[str]) -> int:
-    """Return how many words both begin with."""
+    """Return the number of words that both begin with."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
@@ -241,7 +242,7 @@ def _elided(pieces: Sequence[Piece]) -> list[Piece]:
     cut = []
     for number, (text, changed) in enumerate(pieces):
         most = SHOWN_CHANGE if changed else SHOWN_AROUND
-        # Of what they share at the beginning and the end only the side of the change is of interest.
+        # Of the common beginning and end only the side of the change is of interest.
         head = 0 if number == 0 else most
         tail = 0 if number == len(pieces) - 1 else most
         if len(text) > head + tail + 1:
@@ -254,7 +255,7 @@ def _elided(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 def _level(found: Difference, item: Finding) -> int:
-    """Return 0 for what fails the check, 1 for other trouble, 2 for progress."""
+    """Return 0 for a failing finding, 1 for other trouble, 2 for progress."""
     return 0 if item.kind in found.failed_on else 2 if item.kind in PROGRESS else 1
 
 
@@ -263,7 +264,7 @@ def _worst_first(found: Difference) -> list[Finding]:
 
 
 def _github(found: Difference) -> str:
-    """Return commands to GitHub's runner; it shows ten of a level for a step, so that what fails comes first.
+    """Return commands to GitHub's runner, failing findings first, as it shows ten of a level for a step.
 
     https://docs.github.com/actions/reference/workflow-commands-for-github-actions
     """
@@ -312,7 +313,7 @@ def _code(text: str) -> str:
 
 
 def _sarif(found: Difference) -> str:
-    """Return a log of OASIS' Static Analysis Results Interchange Format 2.1.0, as GitHub reads it."""
+    """Return a log of OASIS' Static Analysis Results Interchange Format 2.1.0, in GitHub's form."""
     from pipeline.diff import KINDS
 
     order = list(KINDS)
@@ -332,7 +333,7 @@ def _sarif(found: Difference) -> str:
                 # A viewer makes a link of [words](address).
                 "message": {"text": clean(item.message).replace("](", "] (")},
                 "locations": [{"physicalLocation": physical}],
-                # Without the line: what only moved down is no new alert.
+                # Without the line: a finding that only moved down is no new alert.
                 "partialFingerprints": {
                     "everlean/v1": short_hash(item.kind, item.path, item.declaration, item.message)
                 },

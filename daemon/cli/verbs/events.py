@@ -66,7 +66,7 @@ def events(
     with call.log() as log:
         chosen = Selection(
             after=after if isinstance(after, int) else log.position_before(utc_text(after)),
-            # Taken before the first read: with --follow, what is appended meanwhile is read after it.
+            # Taken before the first read: with --follow, events appended meanwhile are read after it.
             upto=_end(log, call, upto),
             types=tuple(types or ()),
             stream=stream,
@@ -101,7 +101,7 @@ def _key(call: Call, name: str) -> str | None:
 
 
 def _note_unknown(log: LogReader, chosen: Selection) -> None:
-    """A misspelt type or stream would silently give an empty answer; one that comes later is allowed."""
+    """Note a type or stream missing in the log, as a misspelt one would silently give an empty answer."""
     if chosen.stream is not None and log.stream_version(chosen.stream) == 0:
         note(
             f'everlean: the log has no stream "{clean(chosen.stream)}" yet; `everlean events --json` shows those in use'
@@ -120,7 +120,7 @@ def _note_unknown(log: LogReader, chosen: Selection) -> None:
 
 
 def _line(event: StoredEvent) -> str:
-    # In UTC, as --since and --as-of take it.
+    # In UTC, as for --since and --as-of.
     moment = f"{event.recorded_at[:10]} {event.recorded_at[11:19]}Z"
     return (
         f"{event.seq:>7}  {styled(moment, 'dim')}  {styled(event.type, 'bold')}  {clean(summary(event.data))}"

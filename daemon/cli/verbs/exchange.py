@@ -102,7 +102,7 @@ def _show_import(done: Imported) -> None:
 
 
 class _Progress:
-    """One line on standard error that says how far it has come; for terminals."""
+    """One line of progress on standard error; for terminals."""
 
     def __init__(self) -> None:
         self._shown_at = 0.0
@@ -165,7 +165,7 @@ def write_out(
 
 
 def _traced(database: sqlite3.Connection, names: Sequence[str] | None) -> list[str]:
-    """Return the keys of the traced repositories that the names mean; the names where none is traced."""
+    """Return the keys of the traced repositories with these names; the names if none is traced."""
     from store.documents.lookup import one_of
     from store.view.trace_queries import traces
 

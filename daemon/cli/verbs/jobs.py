@@ -1,5 +1,5 @@
-"""`everlean jobs`, `poll`, `pause`, `resume` and `trigger`: what runs, waits, ran and failed, and why; have the running
-daemon do work now, or not."""
+"""`everlean jobs`, `poll`, `pause`, `resume` and `trigger`: show jobs, and steer the running daemon's
+work."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Jobs:
     queued: Sequence[QueuedJob]
     """the first 1,000 jobs in the running daemon's queue; empty with `--state`"""
     more_queued: int
-    """how many more, of every kind"""
+    """the number of further ones, of every kind"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Log:
     job: str
     """its id"""
     attempt: int
-    """which, from 1"""
+    """its number, from 1"""
     path: Path
     text: str
     """the content"""
@@ -122,7 +122,7 @@ def list_(
     with call.view() as database:
         rows = queries.jobs(database, state=state, kind=kind, limit=at_most or None)
         result = _described(database, rows, call, live)
-    # A state is what the log says of a job, and it says nothing of one that has not begun.
+    # A state comes from the log, which has nothing about jobs not begun.
     queued = [item for item in live.queued if state is None and kind in (None, item.kind)]
     more = live.more_queued if state is None else 0
     return Listing(
@@ -201,7 +201,7 @@ def retry(call: Call, job: JobId) -> Answer:
 @verb("jobs cancel", Cancelled)
 def cancel(call: Call, job: JobId) -> Answer:
     """End a job, or take it off the queue, until you retry it."""
-    # One that waits need not be in the view.
+    # A waiting one need not be in the view.
     queued = [item.job for item in ask(call.instance).queued if item.job.startswith(job)]
     whole = queued[0] if len(queued) == 1 else _find(call, job).job
     result = read_answer(Cancelled, call.command("/cancel", job=whole))
@@ -242,21 +242,21 @@ _WHAT = {
 @dataclass(frozen=True, slots=True)
 class Polling:
     polling: list[str]
-    """keys of the repositories that are asked"""
+    """keys of the polled repositories"""
 
 
 @dataclass(frozen=True, slots=True)
 class Paused:
     work: str
     paused: bool
-    """false where it was paused before"""
+    """false if it was paused before"""
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
     work: str
     resumed: bool
-    """false where it was not paused"""
+    """false if it was not paused"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,7 +264,7 @@ class Triggered:
     work: str
     repository: str | None
     triggered: bool
-    """false where an earlier trigger waits still"""
+    """false if an earlier trigger still waits"""
     waits: str | None
     """why it has not started, or null"""
 

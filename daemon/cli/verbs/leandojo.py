@@ -74,7 +74,8 @@ def trace(
 
 
 def _address(text: str) -> tuple[str, str | None]:
-    """Return an address and the commit or branch after its last @, which may be a user's: `git@host:owner/name`."""
+    """Return an address and the commit or branch after its last @, which may be a user's:
+    `git@host:owner/name`."""
     url, at, commit = text.rpartition("@")
     return (url, commit) if at and "/" not in commit and ":" not in commit else (text, None)
 

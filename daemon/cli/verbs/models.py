@@ -1,7 +1,7 @@
-"""`everlean models`: the trained checkpoints, how each did on which task, and which one is in use.
+"""`everlean models`: the trained checkpoints, their figures by task, and the ones in use.
 
-Shares such as recall@10 are in 0..1 here as everywhere, and mae is in steps; what a task lost is in the unit of its
-model's promotion rule, as the tolerance is: points of recall@10 or tactic@8, steps of mae.
+Shares such as recall@10 are in 0..1 here as everywhere, and mae is in steps; a task's loss is in the unit of
+its model's promotion rule, as the tolerance is: points of recall@10 or tactic@8, steps of mae.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SHOWN = {
     "tactics": ("tactic@1", "tactic@8", "token_accuracy"),
     "progress": ("mae", "mse", "within_1"),
 }
-"""The metrics that tables have, by model; the documents have all."""
+"""The metrics in tables, by model; the documents have all."""
 COLUMNS: list[Column[Checkpoint]] = [
     Column("ID", lambda item: item.checkpoint),
     Column("MODEL", lambda item: item.model),
@@ -73,7 +73,7 @@ class OneCheckpoint:
 @dataclass(frozen=True, slots=True)
 class PutInUse:
     model: str
-    """which one"""
+    """its kind"""
     checkpoint: str
     """in use now"""
     previous: str | None
@@ -131,7 +131,7 @@ def show(call: Call, checkpoint: CheckpointId) -> Answer:
 
 
 def _loss(call: Call, item: Checkpoint) -> str:
-    """Say how the loss of a training fell."""
+    """Describe the fall of a training's loss."""
     from pipeline.models.curve import LOSS, read_curve
 
     if item.curve is None:
@@ -424,7 +424,7 @@ def _no_proof(row: CurriculumRepository) -> str:
 def _files(row: CurriculumRepository) -> str:
     if not row.files_failed:
         return f"{row.files_traced} (100%)"
-    # Rounded down: what is not whole must not read as 100%.
+    # Rounded down: an incomplete trace must not read as 100%.
     percent = math.floor(row.completeness * 1000) / 10
     return f"{row.files_traced} ({percent}%, {row.files_failed} failed)"
 

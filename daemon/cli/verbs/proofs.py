@@ -1,4 +1,4 @@
-"""`everlean proofs`: what was found for which sorry, what its checks said, the patch, the search, the pull request."""
+"""`everlean proofs`: each proof with its sorry, checks, patch, search and pull request."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class OneProof:
 @dataclass(frozen=True, slots=True)
 class Patch(ProofRow):
     patch: str
-    """the text, for the commit `sha`, which was checked"""
+    """the text, for the checked commit `sha`"""
     SHOWN: ClassVar = ("proof", "state", "repository", "sha", "patch")
 
 
@@ -73,7 +73,7 @@ class Search:
     sorry: str
     """its id"""
     proof: str | None
-    """its id, or null where a sorry was named"""
+    """its id, or null for a named sorry"""
     attempt: Attempt
     """of the sorry"""
     tree: Tree
@@ -92,9 +92,9 @@ class Proposal:
     branch: str | None
     """as `owner:branch`"""
     head: str | None
-    """the commit that is proposed"""
+    """the proposed commit"""
     base: str | None
-    """the default branch's commit that it is made on"""
+    """the default branch's commit below it"""
     title: str | None
     """with `--dry-run`"""
     body: str | None
@@ -169,7 +169,7 @@ def _rests_on(row: ProofRow, name: str, log: LogReader) -> bool | None:
         return True
     if row.rests_on_sha256 is None:
         return None
-    # As JSON has it, quotes and all: to read each as objects would take most of the time.
+    # In JSON's form, quotes and all: parsing each would take most of the time.
     return json.dumps(name, ensure_ascii=False).encode() in log.blob(row.rests_on_sha256)
 
 
@@ -216,7 +216,7 @@ def _show(call: Call, row: Proof, others: Sequence[ProofRow]) -> None:
 
 
 def _why_again(row: ProofRow, others: Sequence[ProofRow]) -> str:
-    """Say why a sorry was searched again that had a proof; "" where it had none."""
+    """Return why a sorry with a proof was searched again; "" if it had none."""
     before = [one for one in others if one.branch == row.branch and one.found_at < row.found_at]
     if not before:
         return ""
@@ -227,7 +227,7 @@ def _why_again(row: ProofRow, others: Sequence[ProofRow]) -> str:
 
 
 def _doubt(row: ProofRow) -> str:
-    """Say what puts a proof in doubt, a line for each advisory that this version knows."""
+    """Return the reason of a doubt, and a line for each advisory known to this version."""
     if not row.doubts:
         return ""
     from pipeline.gate.advisories import shipped
@@ -237,7 +237,7 @@ def _doubt(row: ProofRow) -> str:
 
 
 def _show_text(call: Call, row: ProofRow) -> None:
-    """Show the change that a proof makes as a diff; without a patch, what it puts there."""
+    """Show a proof's change as a diff; without a patch, its text."""
     from daemon.results.mail import changed_lines
 
     if row.patch_sha256 is None:
@@ -354,7 +354,7 @@ def pull_request(
         typer.Option("--dry-run", help="Ask GitHub and show the pull request; write nothing."),
     ] = False,
 ) -> Answer:
-    """Open a pull request with a verified proof, where the owners agreed."""
+    """Open a pull request with a verified proof, if the owners agreed."""
     from daemon.results import proposals
 
     instance, settings = call.instance, call.settings
@@ -411,7 +411,7 @@ def _planned(row: Proof, plan: Plan) -> Answer:
     return Answer(proposal, write)
 
 
-# ---- The search behind a proof, or behind an attempt that found none
+# ---- The search behind a proof, or behind an attempt without one
 
 
 @verb("proofs tree", Search, past=True)
@@ -450,7 +450,7 @@ def tree(
 
 
 def _tree_of(attempt: Attempt, log: LogReader) -> Tree:
-    """Return the tree that an attempt kept.
+    """Return the tree kept by an attempt.
 
     Raises:
         TreeError: it kept none, or another version's.

@@ -1,4 +1,4 @@
-"""`everlean report`: HTML pages of what was recorded, and their pictures as files."""
+"""`everlean report`: HTML pages of the recorded facts, and their pictures as files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Written:
     pictures: list[Path]
     """all of them"""
     since: str
-    """when what is new begins"""
+    """the beginning of the news"""
     position: int
     empty: bool
     """nothing is recorded yet"""

@@ -1,4 +1,5 @@
-"""`everlean repos`: the watched repositories, their tips, polls and traces; the watchlist; `everlean init`."""
+"""`everlean repos`: the watched repositories, their tips, polls and traces; the watchlist; `everlean
+init`."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ AS_OWNER = "write it as its owner (sudo), or name another file with --config"
 @dataclass(frozen=True, slots=True)
 class Repositories:
     repositories: list[Repository]
-    """also those that are watched no more"""
+    """also those no longer watched"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +205,7 @@ def remove(
 class Accepted:
     repository: str
     forge_id: int
-    """the number that its forge gives it"""
+    """its number at its forge"""
 
 
 @verb("repos accept", Accepted)
@@ -227,7 +228,7 @@ def accept(
 @dataclass(frozen=True, slots=True)
 class Discovered:
     repositories: list[Candidate]
-    """those that are not in the watchlist, with most stars first"""
+    """those outside the watchlist, with most stars first"""
     watched: int
     """the number of named repositories in the watchlist, `opt_out` included"""
     problems: dict[str, str]
@@ -300,9 +301,9 @@ def discover(
 
 
 def _required(call: Call) -> tuple[dict[str, list[Named]], dict[str, str]]:
-    """Return what each watched repository requires at the tip of its default branch, by who requires it.
+    """Return each watched repository's requirements at the tip of its default branch, by repository.
 
-    And why one's manifests cannot be read, by the name of the source.
+    And the reasons of unreadable manifests, by the name of the source.
     """
     from daemon.polling.discovery import required_by
     from pipeline.jobs.protocol import JobError
@@ -340,10 +341,10 @@ def _takes_effect(instance: Instance) -> str:
 
 
 def listing(found: list[Repository], *, running: bool, polls: bool = True) -> Listing[Repository]:
-    """Return repositories as a table, with the reason and remedy of each that fails, and what was traced.
+    """Return repositories as a table, with the reason and remedy of each failing one, and their traces.
 
-    Polls are no events (only what they found is), so an answer as of an earlier moment is shown without them. Without a
-    running daemon none comes next.
+    Polls are no events (only their findings are), so an answer as of an earlier moment is shown without them.
+    Without a running daemon there is no next one.
     """
     polled: list[Column[Repository]] = [
         Column("LAST POLL", lambda item: ago(item.checked_at)),
@@ -373,7 +374,7 @@ def tips(item: Repository) -> str:
 
 
 def _troubles(found: list[Repository]) -> Iterator[str]:
-    """Yield what is wrong with repositories, and which Lake projects they have."""
+    """Yield the faults of repositories, and their Lake projects."""
     for item in found:
         if item.state not in HEALTHY_STATES:
             yield f"  {clean(because(item))}; {clean(item.remedy)}"
@@ -385,7 +386,7 @@ def _troubles(found: list[Repository]) -> Iterator[str]:
 
 
 def _traced(found: list[Repository]) -> Iterator[str]:
-    """Yield how complete the traces are of branches that are there; `--json` has the others too."""
+    """Yield the completeness of the traces of live branches; `--json` has the others too."""
     for item in found:
         branches = {head.branch for head in item.heads if head.state != "live"}
         for trace in item.traces:
@@ -409,7 +410,7 @@ def _completeness(repository: str, trace: Trace) -> str:
 
 
 def word(item: Repository) -> str:
-    """Return the state as one word, or what the configuration says over it."""
+    """Return the state as one word, or the configuration's word over it."""
     if not item.watched:
         return "unwatched"
     if not item.enabled:

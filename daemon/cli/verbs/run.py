@@ -1,4 +1,4 @@
-"""`everlean run` and `standby`: the daemon, and what follows a log."""
+"""`everlean run` and `standby`: the daemon, and a follower of its log."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class Following:
     position: int
     """the last event here"""
     shipped: int
-    """the last event there, as far as it is known"""
+    """the last event known there"""
     read_at: str | None
-    """when it was last read to its end"""
+    """the time of the last read to its end"""
     problem: str | None
     """why the last try failed"""
     epoch: int | None
-    """the epoch that `--take-over` began, else null"""
+    """the epoch begun by `--take-over`, else null"""
 
 
 @verb("run")
 def run(call: Call) -> None:
     """Run the daemon in the foreground."""
     instance = call.instance
-    # The lock decides; this look only spares a second daemon the imports before it is refused.
+    # The lock decides; this look only spares a second daemon the imports before its refusal.
     if instance.pid is not None:
         raise CliError(
             f"already running: process {instance.pid} holds {instance.paths.state}; stop it first, or give this"

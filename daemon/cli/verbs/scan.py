@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 class Totals:
     files: int
     failed: int
-    """files that were not read in full"""
+    """files not read in full"""
     declarations: int
     theorems: int
     sorries: int
     not_understood: int
-    """commands that are known to nobody here"""
+    """unknown commands"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def _show(found: list[ScannedFile], totals: Totals) -> None:
 
 
 def _by_word(files: Iterable[ScannedFile]) -> dict[str, list[tuple[str, int]]]:
-    """Return the places of the commands that are not understood, by their first word."""
+    """Return the places of the unknown commands, by their first word."""
     places: dict[str, list[tuple[str, int]]] = {}
     for file in files:
         for item in file.not_understood:

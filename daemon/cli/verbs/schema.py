@@ -1,4 +1,4 @@
-"""`everlean schema`: what a document of `--json` is made of, as JSON schema."""
+"""`everlean schema`: the JSON schemas of the documents of `--json`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DOCUMENTS: dict[str, type | str] = {
     "task": "pipeline.prove.task:Task",
     "theorem": "store.documents.theorems:Theorem",
 }
-"""The class of each document that is more than one verb's, by its name."""
+"""The classes of the documents of several verbs, by name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def schema(
 
 
 def class_of(document: type | str) -> type:
-    """Return the class of a document, which may be named as "module:Class"."""
+    """Return the class of a document, perhaps named as "module:Class"."""
     if isinstance(document, type):
         return document
     module, _, name = document.partition(":")

@@ -1,4 +1,4 @@
-"""`everlean setup`, `doctor`, `version`: what is installed and what is missing, and Lean's versions installed."""
+"""`everlean setup`, `doctor`, `version`: list installed and missing parts, and install Lean's versions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SetUp:
     steps: list[Step]
     """the steps, in order"""
     installed: list[str]
-    """the names that this run installed"""
+    """the names of this run's installations"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ def version(call: Call) -> Answer:  # noqa: ARG001 - it asks nothing of a daemon
 
 
 def version_text() -> str:
-    """The line that `everlean version` and `everlean --version` show."""
+    """Return the line of `everlean version` and `everlean --version`."""
     return (
         f"everlean {metadata.version('everlean')} (Python {platform.python_version()},"
         f" SQLite {sqlite3.sqlite_version})"

@@ -39,11 +39,11 @@ if TYPE_CHECKING:
 
 GROUPS["sorries"] = "List sorries, or show one with its history."
 AROUND = 4
-"""Lines of the source that are shown above a sorry, and below it."""
+"""Lines of the source shown above a sorry, and below it."""
 
 
 def _since(item: Sorry) -> str:
-    """Say for how long a sorry has been there, and by whom."""
+    """Return a sorry's age and author."""
     age = ago(item.since).removesuffix(" ago")
     return f"{age}, {cut(item.written_by, 24)}" if item.written_by else age
 
@@ -80,7 +80,7 @@ BY_IMPACT: list[Column[Sorry]] = [
 @dataclass(frozen=True, slots=True)
 class Sorries:
     sorries: list[Sorry]
-    """of every state, where `--state` names none; each once, with its branches"""
+    """of every state, unless `--state` names one; each once, with its branches"""
     changes: list[Change]
     """the commits in which they came or went, the newest first; empty without `--since`"""
     too_large: list[TooLargeRow]
@@ -104,7 +104,7 @@ class Released:
     sorry: str
     """its id"""
     claim: str
-    """the claim that was ended"""
+    """the ended claim"""
 
 
 @verb("sorries", Sorries, past=True)
@@ -141,7 +141,7 @@ def list_(
     ] = "place",
     every: Every = False,
 ) -> Listing[Sorry]:
-    """List sorries, each once for all branches that have it."""
+    """List sorries, each once for all its branches."""
     from store.view import queries
 
     begins = utc_text(time_option(since, "--since")) if since else ""
@@ -238,7 +238,7 @@ def release(call: Call, sorry: SorryId) -> Answer:
 
 
 def _resting_on(database: sqlite3.Connection, rows: Sequence[SorryRow], paths: Paths) -> Impacts:
-    """Return what rests on sorries; what no one asks for costs a listing no time to load."""
+    """Return the impact of sorries; without a request it costs a listing no time to load."""
     from pipeline.jobs.blueprint import Blueprints, resting_on
 
     blueprints = Blueprints(paths.mirrors, lambda problem: note(f"everlean: {clean(problem)}"))
@@ -251,7 +251,8 @@ def _resting_on(database: sqlite3.Connection, rows: Sequence[SorryRow], paths: P
 def _by_commit(
     sorries: Sequence[Sorry], changes: Sequence[Change]
 ) -> tuple[list[Sorry], Callable[[Sorry], tuple[str, ...]]]:
-    """Return sorries in the order of their commits, the newest first in each repository, and what gives headings."""
+    """Return sorries in the order of their commits, the newest first in each repository, and a function for
+    headings."""
     commits = {
         (one.repository, one.branch, sorry): (number, one)
         for number, one in enumerate(changes)
@@ -283,7 +284,7 @@ def _resting(impact: Impact | None) -> str:
 
 
 def _rests(impact: Impact | None) -> str:
-    """Say what rests on a sorry, and which trace says so."""
+    """Return the impact of a sorry in words, with its trace."""
     if impact is None:
         return ""
     if impact.theorems is None:
@@ -354,7 +355,7 @@ def _show_one(item: Sorry, paths: Paths, proof: Proof | None) -> None:
     say(styled("history", "bold"))
     for step in item.history:
         if step.step == "moved" and not {"file", "rename"} & set(step.detail.partition(":")[0].split(", ")):
-            continue  # within its file: of that a branch has thousands
+            continue  # within its file: a branch has thousands of these
         by = f" ({step.by})" if step.by else ""
         seen = f" (seen {ago(step.recorded_at)})" if step.noticed else ""
         line = f"  {ago(step.at):<10} {step.step:<8} {step.sha[:10]}  {clean(step.detail)}{by}{seen}"
@@ -362,12 +363,12 @@ def _show_one(item: Sorry, paths: Paths, proof: Proof | None) -> None:
 
 
 def _goal_line(line: str) -> str:
-    """Return a line of a goal: what is to be shown stands out from what is given."""
+    """Return a line of a goal: the conclusion stands out from the hypotheses."""
     return styled(line, "bold" if "⊢" in line else "dim")
 
 
 def _source(item: Sorry, paths: Paths) -> list[str]:
-    """Return the lines around a sorry, numbered, its own marked; none where the mirror does not have the file."""
+    """Return the lines around a sorry, numbered, its own marked; none if the mirror lacks the file."""
     from pipeline.jobs.mirror import file_of
 
     data = file_of(paths.mirrors, item.repository, item.blob) or b""

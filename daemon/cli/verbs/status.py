@@ -1,4 +1,4 @@
-"""`everlean status`: a sentence on its health, what is wrong and what to do, then the tables."""
+"""`everlean status`: a sentence on its health, the problems with their remedies, then the tables."""
 
 from __future__ import annotations
 
@@ -70,7 +70,8 @@ def status(
 
 
 def _exit_code(report: Status) -> ExitCode:
-    """Return the code for scripts, as `systemctl status` does. An answer about an earlier moment is only an answer."""
+    """Return the code for scripts, as `systemctl status` does. An answer about an earlier moment is only an
+    answer."""
     if report.healthy or report.as_of is not None:
         return ExitCode.OK
     return ExitCode.FAILURE if report.daemon.running else ExitCode.NOT_RUNNING
@@ -152,7 +153,7 @@ def show(report: Status) -> None:
 
 
 def _repositories(report: Status) -> None:
-    """Write a line for each repository: its sorries, what the week did to them, its state, its tips."""
+    """Write a line for each repository: its sorries, their changes this week, its state, its tips."""
     watched = [item for item in report.repositories or () if item.watched]
     if not watched:
         return
@@ -181,7 +182,7 @@ def _repositories(report: Status) -> None:
 
 
 def _week(week: Week | None) -> str:
-    """Return the sorries in the source, day by day, and how many went and came: "▇▅▅▅▃▃▃▁ -8 +1"."""
+    """Return the sorries in the source, day by day, and the numbers gone and new: "▇▅▅▅▃▃▃▁ -8 +1"."""
     if week is None:
         return "-"
     changes = (("-", week.filled + week.gone), ("+", week.opened))
@@ -189,7 +190,7 @@ def _week(week: Week | None) -> str:
 
 
 def _message(mark: str, problem: Problem) -> None:
-    """Write what is wrong, and the first of the errors that a compiler named below it."""
+    """Write a problem, and below it the first of a compiler's errors."""
     first, *rest = problem.message.rstrip().split("\n")
     say(f"  {mark}: {headline(first)}")
     errors = [line for line in rest if line.startswith("  ")]
@@ -215,7 +216,7 @@ def _lean(report: Status) -> str:
             return f"Pantograph: {detail}"
         case "server":
             return detail
-    return report.lean  # a problem above says why
+    return report.lean  # a problem above has the reason
 
 
 def _proving(proving: Proving) -> str:
@@ -268,7 +269,7 @@ def _queued(item: QueuedJob) -> str:
 
 
 def _work(work: Work) -> tuple[tuple[str, str], ...]:
-    """Return the lines for people; "" where there is nothing to say."""
+    """Return the lines for people; "" for an empty one."""
     triggered = "; ".join(
         f"{item.work} {item.repository} by {clean(item.by)}" for item in work.triggered or ()
     )
@@ -284,7 +285,7 @@ def _disproved(number: int) -> str:
 
 
 def _first_look(report: Status) -> tuple[tuple[str, str], ...]:
-    """Return how many repositories have been looked at, until all have."""
+    """Return the number of repositories looked at, until it is all."""
     watched = [item for item in report.repositories or () if item.watched]
     seen = sum(item.checked_at is not None for item in watched)
     if not report.daemon.running or report.as_of is not None or seen == len(watched):
@@ -293,7 +294,7 @@ def _first_look(report: Status) -> tuple[tuple[str, str], ...]:
 
 
 def _counts(report: Status) -> tuple[tuple[str, str], ...]:
-    """Return the lines of what the view counts, "unknown" where it cannot be read."""
+    """Return the lines of the view's counts, "unknown" if it cannot be read."""
     if report.sorries is None or report.proofs is None:
         return tuple((name, "unknown") for name in ("sorries", "proofs", "theorems"))
     sorries = by_state(_some(report.sorries, "open")) + elsewhere_text(report.sorries_elsewhere or 0)
@@ -372,7 +373,7 @@ def _redraw(turns: Iterator[Status | Unreadable], *, every_s: float, show: Calla
                     show(report)
             sys.stdout.write(_frame(screen.getvalue().splitlines(), every_s=every_s))
             sys.stdout.flush()
-    # What was on the screen last is gone with it: one line of it stays.
+    # The last screen is gone with it: one line of it stays.
     if not isinstance(report, Unreadable):
         say(report.summary)
 
@@ -397,7 +398,7 @@ def _frame(lines: list[str], *, every_s: float) -> str:
 
 @contextlib.contextmanager
 def _other_screen() -> Iterator[None]:
-    """Draw on the terminal's second screen; whatever ends us, the first one comes back with its cursor."""
+    """Draw on the terminal's second screen; at any end, the first one comes back with its cursor."""
 
     def end(number: int, _frame: FrameType | None) -> None:
         sys.exit(128 + number)
@@ -416,7 +417,7 @@ def _other_screen() -> Iterator[None]:
 
 
 def _tell(turns: Iterator[Status | Unreadable]) -> None:
-    """One line a turn, and below it each problem that was not there the turn before."""
+    """Write one line a turn, and below it each new problem."""
     known: set[tuple[ProblemCode, str | None, str]] = set()
     for report in turns:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
