@@ -154,7 +154,8 @@ def read_sides(
     """Read the rule's evidence on a candidate and on the checkpoint in use from the view.
 
     The checkpoint in use is measured on everything candidates learned, refused ones too. Tasks outside its
-    own chain are nothing to lose: they count only if the candidate was measured on them.
+    own chain are nothing to lose: they count only if the candidate was measured on them. A training of one
+    repository's adapter (`lora_by_repository`) leaves the others as they are: that repository alone decides.
     """
     measured = Measured(model_queries.evaluations(db, candidate.checkpoint), job=candidate.job)
     if in_use is None:
@@ -168,6 +169,12 @@ def read_sides(
         for row in model_queries.evaluations(db, in_use.checkpoint)
         if row.repository not in not_learned or _task(row) in asked
     ]
+    own = {one.repository for one in known if one.checkpoint == candidate.checkpoint}
+    if own and candidate.parent == in_use.checkpoint and candidate.config.get("lora_by_repository"):
+        measured = replace(
+            measured, evaluations=[row for row in measured.evaluations if row.repository in own]
+        )
+        rows = [row for row in rows if row.repository in own]
     return measured, Measured(rows, model_queries.once_in_use(db, in_use.model))
 
 

@@ -11,7 +11,9 @@ split, and one of the checkpoint that it began from, on its own test split; a sp
 is listed in the result's `unmeasured`. A job that is started again
 repeats the kept measurements word for word, and makes the missing ones:
 
-    <chain>/.evaluations/<evaluation>.json      the measurement, as the event has it, and its scores
+    <chain>/.evaluations/<hash>.json      the measurement, as the event has it, and its scores
+
+What an unchanged adapter of a repository did once it is not asked again, whatever checkpoint holds it.
 
 A job whose specification names a folder does not train: it takes the model that lies there (`pipeline.models.added`),
 and measures it in the same way.
@@ -35,7 +37,7 @@ from pydantic import BaseModel
 
 from pipeline.jobs.protocol import BAD_INPUT, JobError, JobSpec, Recorded, Reporter
 from pipeline.jobs.specs import DATASET, TrainSpec
-from pipeline.models.adapters import base_of, name_base
+from pipeline.models.adapters import adapter_digest, base_of, name_base
 from pipeline.models.added import add
 from pipeline.models.chain import Chain, Checkpoint
 from pipeline.models.config import Config
@@ -184,12 +186,22 @@ class Measuring(abc.ABC, Generic[C]):
                 raise DatasetError(f"{task.name}: {path} is not there")
         read, settings = [file_digest(path) for path in paths], json.dumps(self.settings())
         version = str(EvaluationFinished.schema_version)
-        evaluation = short_hash("evaluation", version, checkpoint, task.name, split, *read, settings)
-        path = self.chain.folder / _EVALUATIONS / f"{evaluation}.json"
+
+        def known_by(model: str) -> str:
+            return short_hash("evaluation", version, model, task.name, split, *read, settings)
+
+        evaluation, adapter = known_by(checkpoint), adapter_digest(self.chain.path(checkpoint), task.name)
+        path = self.chain.folder / _EVALUATIONS / f"{known_by(adapter or checkpoint)}.json"
         kept = _read_kept(path)
         if kept is not None:
             self.reporter.stage(kept.scores.encode())
-            return kept.body.model_copy(update={"repository": repository, "job": self.job})
+            of_this = {
+                "repository": repository,
+                "job": self.job,
+                "checkpoint": checkpoint,
+                "evaluation": evaluation,
+            }
+            return kept.body.model_copy(update=of_this)
         reports = StepReports(self.reporter, f"measuring {task.name}, {split}")
         found = self.measure(checkpoint, task, split, reports)
         scores = json.dumps(found.scores)

@@ -348,6 +348,25 @@ async def test_the_weights_of_adapters_by_repository_are_all_of_them(deployment:
         assert (await models.promote("t")).checkpoint == "t"
 
 
+@pytest.mark.parametrize(("by_repository", "decision"), [(True, "promoted"), (False, "refused")])
+@pytest.mark.parametrize("own", [0.4, 0.2])
+async def test_where_each_repository_has_an_adapter_that_of_the_training_alone_decides(
+    deployment: Deployment, by_repository: bool, decision: str, own: float
+) -> None:
+    def did(name: str, repository: str, recall: float) -> EventBody:
+        changes = {"repository": repository, "split": "test", "evaluation": f"{name}-{repository}"}
+        return evaluation_finished(name, recall=recall).model_copy(update=changes)
+
+    one, two = "example.org/one", "example.org/two"
+    config = {"lora_by_repository": by_repository}
+    bodies = [
+        *trained(deployment, "a"), did("a", one, 0.4), did("a", two, 0.4), checkpoint_promoted("a"),
+        *trained(deployment, "b", "a", config=config), did("b", one, own), did("b", two, 0.1),
+    ]  # fmt: skip
+    async with told(deployment, *bodies) as (_, models):
+        assert said(await models.settle()) == [(decision if own == 0.4 else "refused", "b")]
+
+
 async def test_where_another_user_was_faster_the_next_call_decides(deployment: Deployment) -> None:
     new = [*trained(deployment, "a"), *trained(deployment, "b", "a"), *trained(deployment, "c", "b")]
     async with told(deployment, *new, *trained(deployment, "t", model="tactics")) as (store, models):

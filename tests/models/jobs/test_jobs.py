@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from pipeline.jobs import preemption
+from pipeline.models.adapters import adapters_of
 from pipeline.models.added import kind_of
 from pipeline.models.chain import Chain
 from pipeline.models.curve import CURVE, LOSS, read_curve
@@ -382,6 +383,35 @@ def test_an_adapter_is_trained_further_as_one(traced: Bench) -> None:
     found = load_model(traced.chain("tactics") / two["checkpoint"])
     assert found.is_adapter
     assert found.base == str(traced.models["tactics"])
+
+
+def test_a_retriever_s_adapters_are_a_chain_and_what_another_one_did_is_not_measured_anew(
+    traced: Bench,
+) -> None:
+    config = {"lora_by_repository": True, "lora_rank": 4}
+    first = traced.train("retriever", "First", job="adapters-1", config=config)
+    (one,) = first.of("checkpoint_saved")
+    earlier = [{"name": FIRST, "dataset": first.summary["dataset"]}]
+    second = traced.train(
+        "retriever", "Second", job="adapters-2", parent=one["checkpoint"], tasks=earlier, config=config
+    )
+    (two,) = second.of("checkpoint_saved")
+    assert two["parent"] == one["checkpoint"]
+    folder = traced.chain("retriever") / two["checkpoint"]
+    adapters = {name: own / "adapter_model.safetensors" for name, own in adapters_of(folder).items()}
+    assert adapters.keys() == {FIRST, SECOND}
+    assert sum(path.stat().st_size for path in adapters.values()) == two["size_bytes"]
+    before, after = first.of("evaluation_finished")[0], second.of("evaluation_finished")[0]
+    of_the_checkpoint = {"checkpoint", "evaluation", "job"}
+    assert {name for name, value in before.items() if after[name] != value} == of_the_checkpoint
+    assert (after["checkpoint"], after["repository"]) == (two["checkpoint"], FIRST)
+    for outcome in (first, second):
+        traced.record(outcome, "retriever")
+    with closing(queries.connect(traced.root / "database.db")) as view:
+        rows = model_queries.evaluations(view, two["checkpoint"])
+    assert {(row.repository, row.split) for row in rows} == {
+        (FIRST, "test"), (SECOND, "test"), (SECOND, "val")
+    }  # fmt: skip
 
 
 def prove(bench: Bench, repository: str, name: str) -> ProofFound:
