@@ -144,8 +144,7 @@ class Plan:
     ) -> Iterator[DueJob]:
         """Yield the due jobs, most urgent first, without those of classes added to `passed` meanwhile.
 
-        If the day's time is limited, no job is passed over for its class: each may use the time, whether it
-        begins or waits.
+        If the day's time is limited, jobs passed over still take their share of it.
 
         Args:
             passed: the classes without room for another job.

@@ -153,9 +153,7 @@ class MainLoop:
             await self.reload()
         if requests.look:
             await self.work.look_around()
-            requests.look = (
-                False  # not before: what could not be recorded for want of room is looked for again
-            )
+            requests.look = False  # not before: an event without room is looked for again
         if requests.doubts:
             requests.doubts = False
             await self.upkeep.settle_doubts()

@@ -261,8 +261,8 @@ class Program(Section):
     readable: Annotated[tuple[Text, ...], AfterValidator(_paths), BeforeValidator(table_list)] = Field(
         (), examples=[["/opt/agent"]]
     )
-    """Readable folders and files beside `/usr`, Lean and its checkout. Set it where the program is installed
-    in parts"""
+    """Readable folders and files beside `/usr`, Lean and its checkout. Set it if the program is installed in
+    parts"""
     repairs: Integer = Field(1, ge=0, le=100)
     """Runs after the first for one sorry, each with Lean's messages: 0 for a program without a use for them"""
     credential: Name = Field("", examples=["agent-key"])
@@ -327,7 +327,7 @@ class Prove(Section):
     memory_bytes: Annotated[int, Size("256M")] = 2**34
     """Memory of each process of a job with a model. Raise it for larger models"""
     opt_out_authors: People = Field((), examples=[["ada@example.org"]])
-    """Authors (name or e-mail in git) for whose lines no proof is proposed. Add who asks for it"""
+    """Authors (name or e-mail in git) for whose lines no proof is proposed. Add an author on request"""
     generator: Generator = Field(default_factory=Generator)
     whole: Whole = Field(default_factory=Whole)
     external: External = Field(default_factory=External)
@@ -529,24 +529,24 @@ class Train(Section):
     retriever, theorems with a tactic that uses a premise count; for the other models, theorems with a tactic.
     Lower it to learn small repositories"""
     new_proofs: Integer = Field(50, ge=1)
-    """New verified proofs of everlean's that start a training of the tactic model. They are new to the checkpoint in
-    use. Lower it where proofs are rare"""
+    """New verified proofs of everlean's that start a training of the tactic model. They are new to the
+    checkpoint in use. Lower it if proofs are rare"""
     keep: Integer = Field(3, ge=2)
-    """Number of checkpoints, in use now or before, whose files stay. The best of each task stays too, and what
-    is not decided or was refused for the present one. The others' files are removed, with an event. Lower it where
-    checkpoints fill the disk"""
+    """Number of checkpoints, in use now or before, whose files stay. The best of each task stays too, and so
+    do undecided checkpoints and those refused in comparison with the present one. The others' files are
+    removed, with an event. Lower it if checkpoints fill the disk"""
     tolerance_points: Annotated[float, Strict()] = Field(
         RULES["retriever"].tolerance,
         ge=0,
         le=RULES["retriever"].widest,
         allow_inf_nan=False,
     )
-    """Allowed fall of recall@10 on an earlier task's frozen test set, in percentage points. Tasks are
-    those on which the checkpoint in use was measured. A checkpoint that loses more, and not by chance, is refused, and
-    so is one without these measurements ([the rule](design/how-it-works.md#what-may-be-promoted)). The first
-    checkpoint of a model is promoted whatever its figures, but a retriever finds no premises before it finds more than
-    BM25. The other models have tolerances of their own. Raise it where what is new matters more than what was
-    learned"""
+    """Allowed fall of recall@10 on an earlier task's frozen test set, in percentage points. Tasks are those
+    on which the checkpoint in use was measured. A checkpoint that loses more, and not by chance, is refused,
+    and so is one without these measurements ([the rule](design/how-it-works.md#what-may-be-promoted)). The
+    first checkpoint of a model is promoted whatever its figures, but a retriever finds no premises before it
+    finds more than BM25. The other models have tolerances of their own. Raise it if new tasks matter more
+    than earlier ones"""
     report_to: Literal["none", "tensorboard"] = "none"
     """`tensorboard`: each training writes its losses below `state_dir`/tensorboard. Nothing leaves the
     machine. `none`: the curves are in the log alone. Set it to watch a training while it runs (`tensorboard

@@ -224,9 +224,9 @@ class Notify(Section):
     """[notify]: the channels' messages, and their frequency."""
 
     digest_s: Annotated[float, Duration("0s", "90d")] = 7 * 86400.0
-    """Interval of the digest, the report's first screen as text, for every channel. The first one
-    comes that long after the channel was switched on. `"1d"` where people read it each morning, `"0s"` (none) where
-    they look at the page"""
+    """Interval of the digest, the report's first screen as text, for every channel. The first one comes an
+    interval after the channel is switched on. `"1d"` for readers each morning, `"0s"` (none) for readers of
+    the page"""
     webhook: Webhook = Field(default_factory=Webhook)
     command: Command = Field(default_factory=Command)
     apprise: Apprise = Field(default_factory=Apprise)
@@ -324,7 +324,7 @@ class Daemon(Section):
     state_dir: Text = Field("", examples=["/var/lib/everlean"])
     """Folder of log, database, patches and jobs, on a local file system. `""`: `$STATE_DIRECTORY` (set by
     systemd), else `/var/lib/everlean` for `/etc/everlean/config.toml`, else `$XDG_STATE_HOME/everlean`
-    (`~/.local/state/everlean`). Set it where another disk is to hold the state"""
+    (`~/.local/state/everlean`). Set it to keep the state on another disk"""
     cache_dir: Text = Field("", examples=["/var/cache/everlean"])
     """Folder of mirrors, worktrees, builds and packages. You may delete it while the daemon is stopped. `""`:
     `$CACHE_DIRECTORY`, else `/var/cache/everlean`, else `cache` inside a configured `state_dir`, else
@@ -337,8 +337,8 @@ class Daemon(Section):
     """`debug`, `info`, `warning` or `error`. `debug` also logs polls without news; `warning` logs only
     failures. `debug` to investigate a poll or a job"""
     log_format: Literal["auto", "json", "console"] = "auto"
-    """`console` (sentences), `json` (fields), or `auto`: sentences on a terminal, else fields. `console` in a container
-    whose log people read"""
+    """`console` (sentences), `json` (fields), or `auto`: sentences on a terminal, else fields. `console` in a
+    container with a log for people"""
     shutdown_timeout_s: Annotated[float, Duration("1s", "1h")] = 20.0
     """Time for running jobs to end when the daemon stops. Raise it if a training is often stopped and cannot
     save its state in time, with `TimeoutStopSec=` of the unit"""
@@ -348,10 +348,10 @@ class Daemon(Section):
     """Author of patches and of `everlean proofs apply`'s commits, in git's form. A pull request's commit is
     GitHub's, by the account of the token. Set it to the person responsible for the patches"""
     control_group: Annotated[Text, AfterValidator(_existing_group)] = Field("", examples=["root"])
-    """Group with the right to act through the control socket (`poll`, `jobs retry`, `models promote` …). `""`: only the
-    daemon's own user and root may act; members of the daemon's group may still read. The daemon's user must be a
-    member of this group, since the socket is handed to it. With the shipped unit write `"everlean"`: the service sees
-    no other group. Set it where others than root are to act"""
+    """Group with the right to act through the control socket (`poll`, `jobs retry`, `models promote` …).
+    `""`: only the daemon's own user and root may act; members of the daemon's group may still read. The
+    daemon's user must be a member of this group, since the socket is handed to it. With the shipped unit
+    write `"everlean"`: the service sees no other group. Set it to let others than root act"""
 
 
 def _absolute_paths(paths: tuple[str, ...]) -> tuple[str, ...]:
@@ -389,9 +389,9 @@ class GitHub(Section):
     """API of GitHub Enterprise, such as `https://github.example.org/api/v3`. `""` is
     `https://api.github.com`. Set it for GitHub Enterprise"""
     local_repositories: Flag = False
-    """`true`: ask an API on this machine about repositories given by path, with the token.
-    Without it, a path is read by git, and no forge hears of it while there is a token. Set it where a server on this
-    machine speaks for local repositories"""
+    """`true`: ask an API on this machine about repositories given by path, with the token. Without it, git
+    reads a path, and with a token no forge hears of it. Set it for a server of local repositories on this
+    machine"""
     token_file: Annotated[Text, AfterValidator(key_file)] = Field("", examples=["/etc/everlean/github-token"])
     """File with the token in one line, of mode 600. Read access is enough, except for `everlean proofs pr`,
     which needs write access to contents and pull requests. Set it for private repositories, and for more than
@@ -432,8 +432,8 @@ class Lean(Section):
     """[lean]: how Lean runs."""
 
     backend: Literal["auto", "none"] = "auto"
-    """`auto`: the branch's Lean version, in a REPL or a language server. A branch
-    without either is only scanned. `none`: scanning only. `none` where Lean must not run on this machine"""
+    """`auto`: the branch's Lean version, in a REPL or a language server. A branch without either is only
+    scanned. `none`: scanning only. `none` if Lean must not run on this machine"""
     repl: Annotated[Text, AfterValidator(_program)] = Field("", examples=["/opt/pantograph/repl"])
     """Path of `pantograph-repl`, or its name on `PATH`. `""`: the search order of docs/configuration.md. Set
     it to use a REPL outside that order"""
@@ -464,8 +464,8 @@ class Lean(Section):
     """Time for a Lean process to load its imports. Mathlib from a slow disk takes minutes the first time.
     Raise it for a slower one"""
     repl_calls: Integer = Field(20_000, ge=1)
-    """Requests to a Lean process before its replacement, since it frees no memory. Lower it where Lean takes its
-    memory before that"""
+    """Requests to a Lean process before its replacement, since it frees no memory. Lower it if Lean reaches
+    its memory limit before that"""
 
 
 class Build(Section):
@@ -498,9 +498,9 @@ class Scan(Section):
     """Sorries followed on one branch at the same time. Raise it if `everlean status` reports `too_large` for
     a branch"""
     history: Flag = True
-    """`true`: read sorries' authors and five years of weekly counts from git. Earlier
-    versions of files are fetched for that, up to 20,000 at a time. `false`: no new answers; earlier ones stay. Turn it
-    off where a forge must not be asked for more than the tips"""
+    """`true`: read sorries' authors and five years of weekly counts from git. Earlier versions of files are
+    fetched for that, up to 20,000 at a time. `false`: no new answers; earlier ones stay. Turn it off to ask a
+    forge for the tips only"""
 
 
 class Trace(Section):
@@ -565,9 +565,9 @@ class Certificates(Section):
     signing_key: Annotated[Text, AfterValidator(_path_beside)] = Field(
         "", examples=["/etc/everlean/certificate-key"]
     )
-    """OpenSSH private key for certificates: ed25519, no passphrase (`ssh-keygen -t ed25519 -N ''`). The
-    user that writes certificates needs to read it. `""`: certificates are not signed. Set it to show others who made
-    a certificate"""
+    """OpenSSH private key for certificates: ed25519, no passphrase (`ssh-keygen -t ed25519 -N ''`). The user
+    of `everlean certificate` needs to read it. `""`: certificates are not signed. Set it to prove a
+    certificate's origin"""
     advisories: Annotated[Text, AfterValidator(_path_beside)] = Field(
         "", examples=["/etc/everlean/advisories.toml"]
     )
@@ -589,7 +589,7 @@ class Jobs(Section):
     timeout_s: Annotated[float, Duration("1s", "7d")] = 1800.0
     """Time limit of each job, except builds and trainings. Raise it with the search times of `[prove]`"""
     max_attempts: Integer = Field(3, ge=1, le=100)
-    """Attempts of a job after transient failures. Raise it where the machine or its network fails often"""
+    """Attempts of a job after transient failures. Raise it if the machine or its network fails often"""
     retry_base_s: Annotated[float, Duration("100ms", "1d")] = 30.0
     """Wait before the second attempt, doubled for each further one. Lengthen it if faults last for hours"""
     limits: Annotated[dict[Kind, Limit], AfterValidator(_not_build)] = Field(default_factory=dict)
@@ -634,15 +634,15 @@ class Engine(Section):
     see the daemon's folders under the same paths. `{gpus}` is its number of GPUs, `{memory}` its limit in
     MiB, `{job}` and `{kind}` name it. `[]`: none. Set it to run jobs on other machines"""
     gpus: Integer = Field(0, ge=0, le=10_000, examples=[4])
-    """With `launch`: most GPUs of all jobs there at once. Set it where the launcher can get one"""
+    """With `launch`: most GPUs of all jobs there at once. Set it if the launcher can get one"""
     address: Text = Field("", examples=["10.0.0.5:6379"])
     """With `ray`: address of the cluster's head, `host:port`. Set it to the output of `ray start --head`"""
     token_file: Text = Field("", examples=["/etc/everlean/ray-token"])
     """With `ray`: file with the cluster's token. `""`: Ray's own place (`~/.ray/auth_token`). Set it if the
     service's home has none"""
     lease_s: Annotated[float, Duration("5s", "1h")] = 40.0
-    """Time without contact before a job elsewhere ends itself. Raise it where the shared file system is slow to
-    show what was written"""
+    """Time without contact before a job elsewhere ends itself. Raise it if the shared file system shows new
+    content late"""
 
     @model_validator(mode="after")
     def _one_launcher(self) -> Engine:
@@ -691,12 +691,11 @@ class RepoEntry(Section):
     pull_requests: Flag = Field(False, examples=[True])
     """`true`: the owners agree to pull requests by `everlean proofs pr`. Turn it on once they have agreed"""
     try_bumps: Literal["never", "weekly"] = Field("never", examples=["weekly"])
-    """`weekly`: try the newest installed Lean once a week ([bumps](bump.md)). It is tried where
-    it is another one, or where the branch has moved since the last trial. Turn it on where a project is to follow
-    Lean's releases"""
+    """`weekly`: try the newest installed Lean once a week ([bumps](bump.md)). It is tried if it is another
+    one, or if the branch has moved since the last trial. Turn it on for a project that is to follow Lean's
+    releases"""
     priority: Integer = Field(0, ge=-100, le=100)
-    """Among jobs of a kind, a higher priority goes first. Raise it for the repository that must
-    not wait"""
+    """Among jobs of a kind, a higher priority goes first. Raise it for the repository that must not wait"""
 
 
 class ConfigFile(Section):
