@@ -136,7 +136,7 @@ class Generator(Section):
     them, whichever finds most on the test sets; the training rows of the tactic model have them too. Lower it
     for models with a short context; 0 shows none"""
     seconds_per_sorry: SearchTime = None
-    """Search time for one sorry at rungs 1 and 2, in place of that of `[prove]`. Raise it if the models are
+    """As in `[prove]`, at rungs 1 and 2. Raise it if the models are
     slow"""
 
 
@@ -158,7 +158,7 @@ class Whole(Section):
     """`true`: the model of rung 3 thinks before it answers, if it can. Turn it off if thinking takes the
     proofs' time"""
     seconds_per_sorry: SearchTime = None
-    """Search time for one sorry at rung 3, in place of that of `[prove]`. Raise it for large models"""
+    """As in `[prove]`, at rung 3. Raise it for large models"""
 
     def tokens(self, rung: int) -> int:
         """Return the tokens of one proof at rung 3 or 4."""
@@ -188,13 +188,13 @@ class External(Section):
     """Spending limit of a day (UTC), in US dollars. A call that could exceed it is not sent; its sorry is
     tried again the next day. Rung 4 requires it unless both prices are 0. Set it to your budget for a day"""
     usd_per_million_prompt: Dollars = Field(None, ge=0, allow_inf_nan=False)
-    """US dollars for a million prompt tokens, 0 if they are free. Rung 4 requires it. Set it to the
+    """US dollars for a million prompt tokens. 0 if they are free. Rung 4 requires it. Set it to the
     provider's price"""
     usd_per_million_completion: Dollars = Field(None, ge=0, allow_inf_nan=False)
-    """US dollars for a million completion tokens, 0 if they are free. Rung 4 requires it. Set it to the
+    """US dollars for a million completion tokens. 0 if they are free. Rung 4 requires it. Set it to the
     provider's price"""
     seconds_per_sorry: SearchTime = None
-    """Search time for one sorry at rung 4, in place of that of `[prove]`. Raise it if the endpoint is slow"""
+    """As in `[prove]`, at rung 4. Raise it if the endpoint is slow"""
 
     @property
     def key(self) -> KeyPlace:

@@ -97,11 +97,10 @@ class ProblemCode(enum.StrEnum):
     PROJECT_MISSING = "project_missing"
     """no Lake project in a folder of `projects`. Correct `projects` in its `[[repos]]`."""
     TOO_LARGE = "too_large"
-    """more sorries or declarations than `[scan]` allows; the rest is only counted. Raise the limit, or exclude
-    files."""
+    """more sorries or declarations than `[scan]` allows. Raise the limit, or exclude files."""
     PROOFS_IN_DOUBT = "proofs_in_doubt"
     """all kernels behind a verified proof have [known faults](certificates.md#recall), or kernels disagree on a
-    candidate. Raise the project's Lean version for a new check; report a wrong kernel to its makers."""
+    candidate. Raise the project's Lean version; report a wrong kernel."""
     CLOCK_SET = "clock_set"
     """the clock was set. Let time synchronisation run."""
     MACHINE_SLEPT = "machine_slept"
