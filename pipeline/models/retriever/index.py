@@ -20,11 +20,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +45,8 @@ from pipeline.models.retriever.encoder import Encoder, Tokens, embed_padded, que
 from store.files import lock, sync
 
 _KEY = 32
-_FLUSH = 4096
+_BLOCK = 4096
+"""Texts whose tokens are made, and whose vectors are written, at a time."""
 
 
 class EmbeddingIndex:
@@ -124,10 +129,9 @@ class EmbeddingIndex:
         return stored[rows], new
 
     def _append(self, missing: dict[bytes, str], encoder: Encoder, tokens: Tokens) -> None:
-        keys = list(missing)
-        for start in range(0, len(keys), _FLUSH):
-            part = keys[start : start + _FLUSH]
-            made = embed_texts(encoder, tokens, [missing[key] for key in part], self._max_seq_len)
+        keys = iter(missing)
+        for made in embed_blocks(encoder, tokens, list(missing.values()), self._max_seq_len):
+            part = list(islice(keys, len(made)))
             for path, data in (
                 (self._vectors, made.cpu().numpy().astype(np.float32).tobytes()),
                 (self._keys, b"".join(part)),
@@ -172,7 +176,6 @@ def _disk_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
-@torch.no_grad()
 def embed_texts(
     encoder: Encoder,
     tokens: Tokens,
@@ -184,37 +187,94 @@ def embed_texts(
 ) -> Tensor:
     """Return the unit vectors of texts, on the encoder's device: float32, shape (len(texts), hidden_size).
 
-    Texts of like length are embedded together, so that little is padding; `bucketed=False` takes them as they come,
-    64 at a time, for comparison. `bfloat16`: whether matrix products are in bfloat16; None: where the device has it in
-    hardware. Pooling and vectors are in float32 in any case.
+    Arguments and errors as `embed_blocks`'.
+    """
+    made = torch.empty(len(texts), encoder.config.hidden_size, dtype=torch.float32, device=encoder.device)
+    done = 0
+    for block in embed_blocks(encoder, tokens, texts, max_seq_len, bucketed=bucketed, bfloat16=bfloat16):
+        made[done : done + len(block)] = block
+        done += len(block)
+    return made
+
+
+@torch.no_grad()
+def embed_blocks(
+    encoder: Encoder,
+    tokens: Tokens,
+    texts: Sequence[str],
+    max_seq_len: int,
+    *,
+    bucketed: bool = True,
+    bfloat16: bool | None = None,
+) -> Iterator[Tensor]:
+    """Yield the unit vectors of some texts after those of the others, while a thread makes the tokens of the next.
+
+    Args:
+        encoder: the retriever's.
+        tokens: makes ids of a text.
+        texts: what to embed.
+        max_seq_len: tokens of the longest.
+        bucketed: whether texts of like length are embedded together, so that little is padding; False takes them as
+            they come, 64 at a time, for comparison.
+        bfloat16: whether matrix products are in bfloat16; None: where the device has it in hardware. Pooling and
+            vectors are in float32 in any case.
 
     Raises:
         DivergedError: one is no finite number, as those of damaged or diverged weights are.
     """
-    was_training = encoder.training
+    device, was_training = encoder.device, encoder.training
     encoder.train(False)
     if bfloat16 is None:
-        bfloat16 = computes_in_bfloat16(encoder.device)
-    try:
-        rows = [tokens(text, max_seq_len) for text in texts]
-        made = torch.empty(len(texts), encoder.config.hidden_size, dtype=torch.float32, device=encoder.device)
+        bfloat16 = computes_in_bfloat16(device)
+
+    def read(block: Sequence[str]) -> tuple[list[int], list[tuple[Tensor, Tensor]]]:
+        rows = [tokens(text, max_seq_len) for text in block]
         parts = by_length([len(row) for row in rows], goes_together) if bucketed else _in_order(len(rows), 64)
+        order, given = [], []
         for part in parts:
-            ids, mask = tensors_of([rows[i] for i in part], encoder.device)
-            # Embeddings do not depend on the training's precision.
-            with torch.autocast(encoder.device.type, torch.bfloat16, enabled=bfloat16):
-                made[torch.tensor(part, device=encoder.device)] = embed_padded(encoder, ids, mask).float()
-        # A row's sum is not finite if one of its numbers is not, and takes no memory of the matrix's size.
-        broken = torch.nonzero(~torch.isfinite(made.sum(dim=1)))
-        if len(broken):
-            raise DivergedError(
-                f"{len(broken)} of {len(texts)} embeddings are no finite numbers, the first that of "
-                f"{texts[int(broken[0])][:80]!r}: the encoder's weights are damaged or have diverged. Take another "
-                "checkpoint, or train with a smaller learning rate"
-            )
-        return made
+            ids, mask = tensors_of([rows[i] for i in part])
+            order += part
+            # From page-locked memory they are copied while the device computes.
+            given.append((ids.pin_memory(), mask.pin_memory()) if device.type == "cuda" else (ids, mask))
+        return order, given
+
+    blocks = [texts[start : start + _BLOCK] for start in range(0, len(texts), _BLOCK)]
+    try:
+        for block, (order, given) in zip(blocks, _ahead(read, blocks), strict=True):
+            parts = []
+            for ids, mask in given:
+                there = ids.to(device, non_blocking=True), mask.to(device, non_blocking=True)
+                # Embeddings do not depend on the training's precision.
+                with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
+                    parts.append(embed_padded(encoder, *there).float())
+            made = torch.cat(parts)[torch.tensor(np.argsort(order), device=device)]
+            # A row's sum is not finite if one of its numbers is not, and takes no memory of the matrix's size.
+            broken = torch.nonzero(~torch.isfinite(made.sum(dim=1)))
+            if len(broken):
+                raise DivergedError(
+                    f"{len(broken)} of {len(block)} embeddings are no finite numbers, the first that of "
+                    f"{block[int(broken[0])][:80]!r}: the encoder's weights are damaged or have diverged. Take "
+                    "another checkpoint, or train with a smaller learning rate"
+                )
+            yield made
     finally:
         encoder.train(was_training)
+
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+def _ahead(read: Callable[[T], U], blocks: Iterable[T]) -> Iterator[U]:
+    """Yield what is read of each block, by a thread that reads the next one meanwhile."""
+    with ThreadPoolExecutor(1, "tokens") as thread:
+        coming: deque[Future[U]] = deque()
+        for block in blocks:
+            coming.append(thread.submit(read, block))
+            if len(coming) > 1:
+                yield coming.popleft().result()
+        if coming:
+            yield coming.popleft().result()
 
 
 def _in_order(count: int, size: int) -> Iterable[list[int]]:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ import torch
 
 from pipeline.models.errors import DatasetError, DivergedError, LearningError
 from pipeline.models.libraries import tensors_digest
+from pipeline.models.retriever import index as index_module
 from pipeline.models.retriever.batches import read_examples
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import Encoder, byte_ids, load_encoder
-from pipeline.models.retriever.index import EmbeddingIndex, Retriever, embed_texts, top_k
+from pipeline.models.retriever.encoder import Encoder, Ids, byte_ids, embed_padded, load_encoder
+from pipeline.models.retriever.index import EmbeddingIndex, Retriever, embed_blocks, embed_texts, top_k
 from pipeline.models.retriever.learning import evaluate
 from tests.support import programs
 from tests.support.retrieval import write_dataset
@@ -193,6 +195,27 @@ def test_embeddings_that_are_no_numbers_are_refused_and_not_kept(tmp_path: Path)
         evaluate(Retriever(damaged, byte_ids, 64), corpus, examples)
 
 
+def test_the_next_texts_become_tokens_while_the_encoder_embeds_those_before(
+    encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = embed_texts(encoder, byte_ids, TEXTS, 64)
+    begun = {text: threading.Event() for text in TEXTS}
+
+    def tokens(text: str, max_length: int) -> Ids:
+        begun[text].set()
+        return byte_ids(text, max_length)
+
+    def embed(*given: Any) -> torch.Tensor:
+        assert begun[TEXTS[15]].wait(60)
+        return embed_padded(*given)
+
+    monkeypatch.setattr(index_module, "_BLOCK", 8)
+    monkeypatch.setattr(index_module, "embed_padded", embed)
+    first, *others = embed_blocks(encoder, tokens, TEXTS, 64)
+    assert len(first) == 8
+    assert torch.allclose(torch.cat([first, *others]), whole, atol=1e-5)
+
+
 def test_a_folder_that_cannot_be_made_is_named_with_what_to_do(tmp_path: Path, encoder: Encoder) -> None:
     (tmp_path / "index").write_text("")
     with pytest.raises(LearningError, match=rf"kept at {tmp_path}/index.*\(Not a directory\)\. Make room"):
@@ -205,9 +228,10 @@ from pathlib import Path
 from pipeline.models.retriever import index
 from pipeline.models.retriever.encoder import byte_ids, load_encoder
 from pipeline.models.libraries import tensors_digest
+from pipeline.models.retriever import index as index_module
 
 folder, model, first, last, killed_at = Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])
-index._FLUSH = 8
+index._BLOCK = 8
 written = 0
 
 def counted(descriptor, fsync=os.fsync):
