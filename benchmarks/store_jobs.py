@@ -109,6 +109,7 @@ def _found(
         declaration=place.declaration,
         declaration_text_hash=short_hash(place.declaration, text),
         replacement=text,
+        parts=(),
         tactics=(text,),
         prover="tactics",
         rung=0,

@@ -257,7 +257,7 @@ class Claims:
         text_hash = await asyncio.to_thread(text_hash_with, data, row.path, text)
         return [
             ProofFound(
-                proof=proof_id(one.sorry, one.blob, text.text),
+                proof=proof_id(one.sorry, one.blob, text.text, text.parts),
                 sorry=one.sorry,
                 repository=one.repository,
                 branch=one.branch,
@@ -269,6 +269,7 @@ class Claims:
                 declaration=one.declaration,
                 declaration_text_hash=text_hash,
                 replacement=text.text,
+                parts=text.parts,
                 tactics=(),
                 prover=AGENT,
                 rung=AGENT_RUNG,

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import codecs
 import inspect
+import itertools
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -59,11 +60,9 @@ from pipeline.connections import BoundedProtocol
 from pipeline.endpoint.credentials import read_key
 from pipeline.endpoint.errors import CredentialError
 from pipeline.gate.certificate import CertificateError, certificate_of, doubt_on
-from pipeline.gate.source_checks import parts_of
 from pipeline.http_client import HttpClient, NoAnswerError, NotJsonError
 from pipeline.jobs.blueprint import Blueprints, resting_on
 from pipeline.jobs.mirror import file_of
-from pipeline.lean.source.splice import Replacement
 from pipeline.loopback import is_loopback
 from pipeline.serve.auth import HereGuard, TokenGuard
 from pipeline.serve.spec import Limits
@@ -614,14 +613,18 @@ def filled_with(
     """
     if (text := _between(before, after, row.byte_start, row.byte_end)) is not None:
         return {row.sorry: text}
-    start, end = min(one.byte_start for one in beside), max(one.byte_end for one in beside)
+    rows = sorted(beside, key=lambda one: one.byte_start)
+    start, end = rows[0].byte_start, rows[-1].byte_end
     text = _between(before, after, start, end)
-    parts = [] if text is None else parts_of(before, Replacement(start, end, text))
-    ids = {one.byte_start: one.sorry for one in beside}
-    if isinstance(parts, str):
-        return _rejected(parts)
-    if parts and all(sorry.byte_start in ids for sorry, _ in parts):
-        return {ids[sorry.byte_start]: part.text for sorry, part in parts}
+    kept = [before[one.byte_end : other.byte_start].decode() for one, other in itertools.pairwise(rows)]
+    if text is not None and (parts := _cut(text, kept)):
+        backwards = _cut(text[::-1], [one[::-1] for one in reversed(kept)])
+        if [one[::-1] for one in reversed(backwards)] != parts:
+            return _rejected(
+                f"the proofs for the sorries of {row.declaration} cannot be told apart in the file, since they repeat"
+                " the text between the sorries; give them as `proof` and `others` instead of `file`"
+            )
+        return {one.sorry: part for one, part in zip(rows, parts, strict=True)}
     head, tail, after = _plain(before[:start]), _plain(before[end:], ends=True), _plain(after, ends=True)
     if text is not None:
         line, where = head.count(b"\n") + 1, "between"
@@ -640,6 +643,17 @@ def filled_with(
         " as they are"
     )
     return _rejected(reason)
+
+
+def _cut(text: str, kept: Sequence[str]) -> list[str]:
+    """Cut a text at the first places where it has what is kept; empty where it does not have it all."""
+    parts = []
+    for one in kept:
+        part, there, text = text.partition(one)
+        if not there:
+            return []
+        parts.append(part)
+    return [*parts, text]
 
 
 def _rejected(reason: str) -> Verdict:

@@ -100,6 +100,7 @@ class _ToCheck:
             declaration=row.declaration,
             declaration_text_hash=row.declaration_text_hash,
             replacement=row.replacement,
+            parts=tuple(row.parts),
             tactics=tuple(row.tactics),
             prover=row.prover,
             rung=row.rung,

@@ -459,6 +459,7 @@ class Bump:
             declaration=file.gaps[start].name,
             declaration_text_hash=text_hash_with(data, file.path, change),
             replacement=text,
+            parts=(),
             tactics=(),
             prover="bump",
             rung=0,

@@ -5,62 +5,47 @@ They read commands and names as the scanner does, on the safe side. Whether it i
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Collection, Iterable, Sequence
 
-from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.lexer import lex, tokens_of_text
 from pipeline.lean.source.scanner import Command, parse, scan_source
-from pipeline.lean.source.splice import Replacement
+from pipeline.lean.source.splice import Replacement, join
 from store.domain.records import Declaration, Sorry
-
-
-def outside_the_sorries(before: bytes, replacement: Replacement) -> tuple[str, ...]:
-    """Check that the replaced bytes are one sorry, or several with the text between them kept."""
-    byte_start, byte_end = replacement.byte_start, replacement.byte_end
-    sorries = _sorries_in(before, replacement)
-    if not sorries or (sorries[0].byte_start, sorries[-1].byte_end) != (byte_start, byte_end):
-        return (f"bytes {byte_start}..{byte_end} are no sorry at this commit",)
-    if len({sorry.index for sorry in sorries}) != 1:
-        return ("the replaced bytes reach over more than one declaration",)
-    ends_line = ends_its_line(before, replacement)
-    told = _told_apart(replacement.text, _between(before, sorries), ends_line=ends_line)
-    return (told,) if isinstance(told, str) else ()
+from store.text import counted
 
 
 def parts_of(before: bytes, replacement: Replacement) -> list[tuple[Sorry, Replacement]] | str:
-    """Return the sorries with the text for each; of several readings the first harmless one, else the first.
-
-    Empty where the text between the sorries is not in the replacement. A string says why it could not be read.
-    """
-    sorries = _sorries_in(before, replacement)
-    between = _between(before, sorries)
-    ends_line = ends_its_line(before, replacement)
-    told = _told_apart(replacement.text, between, ends_line=ends_line)
-    if told == _TOO_LONG:
-        return _TOO_LONG
-    texts = _cut(replacement.text, between) if isinstance(told, str) else told
-    return [
-        (sorry, Replacement(sorry.byte_start, sorry.byte_end, text))
-        for sorry, text in zip(sorries, texts, strict=False)
-    ]
+    """Return the sorries in the replaced bytes, each with its part of the text; a string says why it has none."""
+    start, end = replacement.byte_start, replacement.byte_end
+    scanned = scan_source(before, path="")
+    sorries = [one for one in scanned.sorries if start <= one.byte_start and one.byte_end <= end]
+    if not sorries or (sorries[0].byte_start, sorries[-1].byte_end) != (start, end):
+        return f"bytes {start}..{end} are no sorry at this commit"
+    if len({sorry.index for sorry in sorries}) != 1:
+        return "the replaced bytes reach over more than one declaration"
+    lengths = replacement.parts or (len(replacement.text),)
+    if len(lengths) != len(sorries):
+        said = f"{counted(len(lengths), 'text')} for {counted(len(sorries), 'sorry')}"
+        return f"{said} in bytes {start}..{end}; submit one for each"
+    result, at = [], 0
+    for sorry, length in zip(sorries, lengths, strict=True):
+        at += len(before[start : sorry.byte_start].decode())
+        text = replacement.text[at : at + length]
+        result.append((sorry, Replacement(sorry.byte_start, sorry.byte_end, text)))
+        at, start = at + length, sorry.byte_end
+    if join(before, [part for _, part in result]) != replacement:
+        return (
+            "the text between the declaration's sorries was changed, or does not begin and end where the text's parts"
+            " say; submit the proof of each sorry by itself"
+        )
+    return result
 
 
 def ends_its_line(before: bytes, replacement: Replacement) -> bool:
     """Return whether nothing of the source stands behind the replaced bytes on their last line."""
     end = before.find(b"\n", replacement.byte_end)
     return not before[replacement.byte_end : None if end < 0 else end].strip()
-
-
-def _sorries_in(before: bytes, replacement: Replacement) -> list[Sorry]:
-    start, end = replacement.byte_start, replacement.byte_end
-    scanned = scan_source(before, path="")
-    return [one for one in scanned.sorries if start <= one.byte_start and one.byte_end <= end]
-
-
-def _between(before: bytes, sorries: Sequence[Sorry]) -> list[str]:
-    return [before[one.byte_end : other.byte_start].decode() for one, other in itertools.pairwise(sorries)]
 
 
 def dedents(before: bytes, commands: Sequence[Command], replacement: Replacement) -> tuple[str, ...]:
@@ -107,64 +92,6 @@ def _lines_up_to(text: str, column: int) -> int:
     """Count the lines after the first whose code begins at this column or left of it."""
     lines = lex(text).bare.split("\n")[1:]
     return sum(bool(line.strip()) and len(line) - len(line.lstrip()) <= column for line in lines)
-
-
-_MOST_READ = 500_000
-"""So many characters are read again to tell the texts of several sorries apart: they may repeat the text between as
-often as they like."""
-_CHANGED = "the text between the declaration's sorries was changed"
-_TOO_LONG = (
-    "the proofs are too long to be told apart: they repeat the text between the declaration's sorries too often;"
-    " write them shorter"
-)
-
-
-def _told_apart(replacement: str, between: Sequence[str], *, ends_line: bool) -> tuple[str, ...] | str:
-    """Return one harmless text for each sorry, with the source's own text between them, or why there is none.
-
-    A text that opens a comment or bracket and closes it after the next sorry would hide the text between.
-    """
-    # The first text read for each sorry is free: a long proof is no reason to refuse it.
-    left, seen, begun = _MOST_READ, {(0, 0)}, -1
-    # The texts so far, where the next begins, and from where on its end is searched.
-    todo: list[tuple[tuple[str, ...], int, int]] = [((), 0, 0)]
-    while todo:
-        if left <= 0:
-            return _TOO_LONG
-        texts, start, search = todo.pop()
-        last = len(texts) == len(between)
-        end = len(replacement) if last else replacement.find(between[len(texts)], search)
-        if end < 0:
-            continue
-        if not last:
-            todo.append((texts, start, end + 1))
-        behind = end if last else end + len(between[len(texts)])
-        if not last and (len(texts) + 1, behind) in seen:
-            continue
-        if len(texts) > begun:
-            begun = len(texts)
-        else:
-            left -= end - start + 1
-        alone = ends_line if last else between[len(texts)].lstrip(" \t\r").startswith("\n")
-        if complaints(replacement[start:end], ends_line=alone):
-            continue
-        if last:
-            return (*texts, replacement[start:])
-        seen.add((len(texts) + 1, behind))
-        todo.append(((*texts, replacement[start:end]), behind, behind))
-    return _CHANGED
-
-
-def _cut(replacement: str, between: Sequence[str]) -> list[str]:
-    """Cut a text at the first places that may be the source's own; return nothing where there are none."""
-    texts, start = [], 0
-    for gap in between:
-        end = replacement.find(gap, start)
-        if end < 0:
-            return []
-        texts.append(replacement[start:end])
-        start = end + len(gap)
-    return [*texts, replacement[start:]]
 
 
 # ---- names

@@ -22,7 +22,6 @@ from pipeline.gate.source_checks import (
     dedents,
     ends_its_line,
     in_its_place,
-    outside_the_sorries,
     parts_of,
 )
 from pipeline.lean.backend import LeanBackend
@@ -102,7 +101,7 @@ class Gate:
     known: frozenset[str] = frozenset()
     verdict: Verdict = field(default_factory=Verdict)
     _parts: list[tuple[Sorry, Replacement]] = field(default_factory=list)
-    """Of several sorries' texts, each with its sorry."""
+    """Each sorry that the text fills, with its part of the text."""
 
     @property
     def after(self) -> bytes:
@@ -110,7 +109,8 @@ class Gate:
 
     @property
     def _replacement(self) -> Replacement:
-        return Replacement(self.proof.byte_start, self.proof.byte_end, self.proof.replacement)
+        proof = self.proof
+        return Replacement(proof.byte_start, proof.byte_end, proof.replacement, proof.parts)
 
     def run(self) -> Verdict:
         """Make the checks.
@@ -121,7 +121,7 @@ class Gate:
         parts = parts_of(self.before, self._replacement)
         try:
             if isinstance(parts, str):
-                self._judge("text", SCANNER, (parts,), "")
+                self._judge("shape", SCANNER, (parts,), "")
             else:
                 self._parts = parts
             self._text()
@@ -154,7 +154,6 @@ class Gate:
         before, one = self.before, self._replacement
         commands = parse(before).commands
         against = (
-            *outside_the_sorries(before, one),
             *dedents(before, commands, one),
             *in_its_place(before, self.after),
         )

@@ -243,7 +243,9 @@ def _check_proof(body: EventBody, *, job: Assignment) -> None:
             raise ValueError(f"{body.type}: budget is not the one that the job was given, {ours!r}")
         if isinstance(body, AttemptFinished):
             _check_effort(body)
-        if isinstance(body, ProofFound) and proof != proof_id(body.sorry, body.blob, body.replacement):
+        if isinstance(body, ProofFound) and proof != proof_id(
+            body.sorry, body.blob, body.replacement, body.parts
+        ):
             raise ValueError(f"{body.type}: {proof!r} is not the id of this replacement")
         return
     texts = job.spec.texts if isinstance(job.spec, CheckSpec) else ()

@@ -754,7 +754,7 @@ def what_is_judged(proof: ProofFound) -> tuple[object, ...]:
     """Return what a verdict depends on: proofs of several sorries share one only if they agree in all of it."""
     return (
         (proof.repository, proof.branch, proof.sha, proof.path, proof.blob),
-        (proof.byte_start, proof.byte_end, proof.replacement),
+        (proof.byte_start, proof.byte_end, proof.replacement, proof.parts),
         (proof.declaration, proof.declaration_text_hash),
         proof.toolchain,
     )

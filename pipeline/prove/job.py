@@ -215,7 +215,7 @@ class ProveJob:
         batch: list[Recorded] = []
         if attempt.proof is not None:
             text = attempt.proof.replacement
-            proof = proof_id(wanted.sorry, wanted.blob, text.text)
+            proof = proof_id(wanted.sorry, wanted.blob, text.text, text.parts)
             body = ProofFound(
                 proof=proof,
                 sorry=wanted.sorry,
@@ -229,6 +229,7 @@ class ProveJob:
                 declaration=wanted.declaration,
                 declaration_text_hash=attempt.text_hash,
                 replacement=text.text,
+                parts=text.parts,
                 tactics=attempt.proof.tactics,
                 prover=given.prover,
                 rung=given.rung.number,

@@ -283,7 +283,7 @@ def _proof(
     made: Checkout, text: Replacement, *, sorry: str, declaration: str, blob: str, text_hash: str
 ) -> ProofFound:
     return ProofFound(
-        proof=proof_id(sorry, blob, text.text),
+        proof=proof_id(sorry, blob, text.text, text.parts),
         sorry=sorry,
         repository=made.commit.repository.key,
         branch=made.commit.branch,
@@ -295,6 +295,7 @@ def _proof(
         declaration=declaration,
         declaration_text_hash=text_hash,
         replacement=text.text,
+        parts=text.parts,
         tactics=(),
         prover=CLIENT,
         rung=0,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
@@ -56,9 +57,13 @@ def sorry_id(repository: str, declaration: str, statement_hash: str, ordinal: in
     return short_hash("sorry", repository, declaration, statement_hash, str(ordinal))
 
 
-def proof_id(sorry: str, blob: str, replacement: str) -> str:
-    """Identify one replacement text for one sorry in one version (git blob) of its file."""
-    return short_hash("proof", sorry, blob, replacement)
+def proof_id(sorry: str, blob: str, replacement: str, parts: Sequence[int] = ()) -> str:
+    """Identify one replacement text for one sorry in one version (git blob) of its file.
+
+    Args:
+        parts: the lengths of its parts, where it fills several sorries: they decide the verdict too.
+    """
+    return short_hash(" ".join(("proof", *map(str, parts))), sorry, blob, replacement)
 
 
 def job_id(kind: str, *key: str) -> str:

@@ -5,9 +5,9 @@ Streams: `repository:<key>`, `proof:<id>`, `work`.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, Field
 
 from store.events.base import BlobRef, Digest, EventBody, Part, Sha
 
@@ -73,9 +73,10 @@ class ProofFound(EventBody):
     """A search ended with no goals: a candidate, nothing more.
 
     `replacement` takes the place of the bytes `byte_start`..`byte_end` of `path` at `sha`: the sorry's own,
-    or, if several sorries of a declaration are filled together, those from the first to the last of them.
-    `declaration_text_hash` is the scanner's `text_hash` of the patched declaration: a later commit with the
-    same hash is "filled by us", if the proof is verified.
+    or, if several sorries of a declaration are filled together, those from the first to the last of them. `parts` are
+    then the lengths in characters of the text for each, in the file's order, with the file's own text between them;
+    empty if it is one sorry's. `declaration_text_hash` is the scanner's `text_hash` of the patched declaration: a later
+    commit with the same hash is "filled by us", if the proof is verified.
     """
 
     type: ClassVar[str] = "proof_found"
@@ -91,6 +92,7 @@ class ProofFound(EventBody):
     declaration: str
     declaration_text_hash: str
     replacement: str
+    parts: tuple[Annotated[int, Field(ge=0)], ...]
     tactics: tuple[str, ...]
     prover: str
     rung: int

@@ -67,7 +67,7 @@ LEFT JOIN sorry_goals ON sorry_goals.repository = sorries.repository AND sorry_g
     AND sorry_goals.statement_hash = sorries.statement_hash AND sorry_goals.context_hash = sorries.context_hash
 WHERE sorries.repository = :repository AND sorries.branch = :branch
   AND sorries.kind IN (SELECT value FROM json_each(:kinds))
-  AND proofs.byte_end - proofs.byte_start = length(sorries.token)
+  AND proofs.parts_json = '[]'
   AND sorries.state = 'verified' AND sorries.verified_proof = proofs.proof
 ORDER BY proofs.found_at DESC, proofs.proof
 LIMIT :most;

@@ -509,6 +509,8 @@ class ProofRow:
     declaration: str
     declaration_text_hash: str
     replacement: str
+    parts: list[int]
+    """Where it fills several sorries: the lengths of their texts in characters, in the file's order."""
     tactics: list[str]
     prover: str
     rung: int

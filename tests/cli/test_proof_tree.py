@@ -60,7 +60,7 @@ def tried(filled: StateFolder) -> StateFolder:
     filled.add(stream, attempt(tree, sorry=OTHER_SORRY, outcome="exhausted", detail="all tried"))
     proof = {
         "proof": "e0" * 8, "sorry": SORRY, "path": "Demo.lean", "byte_start": 0, "byte_end": 5, "declaration": "Demo.t",
-        "declaration_text_hash": "t", "replacement": "by intro h", "tactics": ["intro h"], "toolchain": "",
+        "declaration_text_hash": "t", "replacement": "by intro h", "parts": [], "tactics": ["intro h"], "toolchain": "",
     }  # fmt: skip
     shared = attempt(tree, **result).model_dump(
         include={"repository", "branch", "sha", "blob", "prover", "rung", "job"}

@@ -39,8 +39,8 @@ SECOND = "e0" * 8
 def found(proof: str = SECOND, **changes: Any) -> ProofFound:
     body = ProofFound(
         **HERE, proof=proof, sorry=SORRY, path="Demo.lean", blob=BLOB, byte_start=10, byte_end=15,
-        declaration="Demo.alpha", declaration_text_hash="1" * 16, replacement="by decide", tactics=("decide",),
-        prover="generator", rung=2, toolchain="v4.21.0", job="prove-second",
+        declaration="Demo.alpha", declaration_text_hash="1" * 16, replacement="by decide", parts=(),
+        tactics=("decide",), prover="generator", rung=2, toolchain="v4.21.0", job="prove-second",
     )  # fmt: skip
     return body.model_copy(update=changes)
 

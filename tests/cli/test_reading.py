@@ -249,7 +249,7 @@ def test_a_proof_without_a_patch_says_why(filled: StateFolder) -> None:
     filled.add("proof:ee", ProofFound(
         proof="ee" * 8, sorry=SORRY, repository=REPOSITORY, branch="main", sha="a" * 40, path="Demo.lean",
         blob="b" * 40, byte_start=1, byte_end=6, declaration="Demo.alpha", declaration_text_hash="1" * 16,
-        replacement="simp", tactics=("simp",), prover="tactics", rung=0, toolchain="", job="j",
+        replacement="simp", parts=(), tactics=("simp",), prover="tactics", rung=0, toolchain="", job="j",
     ))  # fmt: skip
     filled.write()
     answer = filled.everlean("proofs", "patch", "ee")

@@ -87,8 +87,8 @@ class World:
         self.folder.add(stream, ProofFound(
             proof=proof, sorry=sorry, repository=KEY, branch="main", sha=self.sha, path=PATH, blob=blob,
             byte_start=start, byte_end=start + len(old.encode()), declaration=f"Demo.{name}",
-            declaration_text_hash=hashed, replacement=new, tactics=(new,), prover="tactics", rung=0, toolchain="t",
-            job="prove-1",
+            declaration_text_hash=hashed, replacement=new, parts=(), tactics=(new,), prover="tactics", rung=0,
+            toolchain="t", job="prove-1",
         ))  # fmt: skip
         header = PatchHeader(
             sorry=sorry, proof=proof, repository=KEY, sha=self.sha, declaration=f"Demo.{name}",

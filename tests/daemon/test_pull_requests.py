@@ -167,7 +167,7 @@ def world_at(folder: Path, github: GitHubServer, *, may_push: bool = True) -> Wo
     result = ProofFound(
         proof=PROOF, sorry="5a" * 8, repository=KEY, branch="main", sha=sha, path=PATH,
         blob=git_blob(FILE.encode(), like=sha), byte_start=start, byte_end=start + 5, declaration="one",
-        declaration_text_hash="1" * 16, replacement="rfl", tactics=("rfl",), prover="generator", rung=2,
+        declaration_text_hash="1" * 16, replacement="rfl", parts=(), tactics=("rfl",), prover="generator", rung=2,
         toolchain="leanprover/lean4:v4.21.0", job="prove-1",
     )  # fmt: skip
     world = World(deployment, github, remote, sha, deployment.write(repos=[]), result)

@@ -74,7 +74,7 @@ def test_the_worktree_is_as_before_and_nothing_built_of_the_candidate_stays(cour
 def test_what_fills_several_sorries_is_judged_once_with_a_verdict_and_a_patch_for_each(
     court: GateProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = Case("h.2, h.1", file=FILE.replace("HOLE", "exact ⟨HOLE⟩"), hole="sorry, sorry")
+    case = Case("h.2, h.1", file=FILE.replace("HOLE", "exact ⟨HOLE⟩"), hole="sorry, sorry", parts=(3, 3))
     spec = court.spec(case, lean="credulous")
     other = spec.parameters.proof.model_copy(update={"proof": "q" * 16, "sorry": "t" * 16})
     parameters = spec.parameters.model_copy(update={"alike": (Candidate(proof=other),)})
@@ -101,6 +101,7 @@ def test_what_fills_several_sorries_is_judged_once_with_a_verdict_and_a_patch_fo
     "edit",
     [
         {"replacement": "h.1, h.2"},
+        {"parts": (2, 4)},
         {"byte_start": 1},
         {"byte_end": 999},
         {"path": "B.lean"},
@@ -114,7 +115,8 @@ def test_what_fills_several_sorries_is_judged_once_with_a_verdict_and_a_patch_fo
 )
 def test_a_verdict_on_one_text_is_recorded_for_no_other(court: GateProject, edit: dict[str, object]) -> None:
     spec = court.spec(
-        Case("h.2, h.1", file=FILE.replace("HOLE", "exact ⟨HOLE⟩"), hole="sorry, sorry"), lean="none"
+        Case("h.2, h.1", file=FILE.replace("HOLE", "exact ⟨HOLE⟩"), hole="sorry, sorry", parts=(3, 3)),
+        lean="none",
     )
     other = spec.parameters.proof.model_copy(update={"proof": "q" * 16, "sorry": "t" * 16, **edit})
     spec = replace(spec, parameters=spec.parameters.model_copy(update={"alike": (Candidate(proof=other),)}))

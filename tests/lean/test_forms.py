@@ -13,7 +13,7 @@ import pytest
 
 from pipeline.gate import lake_checks
 from pipeline.gate.second_kernel import OFF
-from pipeline.gate.source_checks import outside_the_sorries
+from pipeline.gate.source_checks import parts_of
 from pipeline.jobs.protocol import JobSpec
 from pipeline.jobs.specs import CheckSpec
 from pipeline.lean.source.splice import Replacement, splice
@@ -50,8 +50,8 @@ def test_propositions_are_searched_whatever_their_form_and_data_is_not_invented(
     # Of a declaration with several sorries a part of the run has a part of the outcomes.
     assert {name for name, said in outcomes.items() if not said <= NOT_FOUND.get(name, {"found"})} == set()
     assert every > 1 or {name for name, said in outcomes.items() if said != {"found"}} == set(NOT_FOUND)
-    replaced = [Replacement(one.byte_start, one.byte_end, one.replacement) for one in proofs]
-    assert [why for one in replaced for why in outside_the_sorries(source.encode(), one)] == []
+    replaced = [Replacement(one.byte_start, one.byte_end, one.replacement, one.parts) for one in proofs]
+    assert [why for one in replaced if isinstance(why := parts_of(source.encode(), one), str)] == []
     (tmp_path / FILE).write_bytes(
         functools.reduce(splice, sorted(replaced, key=_from_the_end), source.encode())
     )

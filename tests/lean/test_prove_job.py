@@ -105,7 +105,8 @@ def test_every_batch_is_one_sorry_s_and_paths_are_the_repository_s(proved: Prove
 def test_two_sorries_of_one_declaration_get_one_text_that_fills_both(proved: Proved) -> None:
     both = [body for body in proved.proofs if body.declaration == "Demo.Negation.neither"]
     assert len(both) == 2
-    assert len({(body.byte_start, body.byte_end, body.replacement) for body in both}) == 1
+    assert len({(body.byte_start, body.byte_end, body.replacement, body.parts) for body in both}) == 1
+    assert len(both[0].parts) == 2
     assert len({body.proof for body in both}) == 2
     assert "have hq" in both[0].replacement
 

@@ -205,6 +205,7 @@ def test_a_search_that_calls_a_trap_a_proof_is_told_off_by_the_gate(
             declaration=one.declaration,
             declaration_text_hash="",
             replacement="exact sorryAx _",
+            parts=(),
             tactics=("exact sorryAx _",),
             prover=rung.prover,
             rung=rung.number,

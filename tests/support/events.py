@@ -300,6 +300,7 @@ def proof_found(sorry: str, where: SorryPlace, *, commit: str) -> ProofFound:
         declaration=where.declaration,
         declaration_text_hash=short_hash(where.declaration, "filled"),
         replacement="trivial",
+        parts=(),
         tactics=("trivial",),
         prover="tactics",
         rung=0,
@@ -784,7 +785,7 @@ def proof_row(**changes: Any) -> ProofRow:
     row = ProofRow(
         proof="d0" * 8, sorry="5a" * 8, repository="github.com/o/n", branch="main", sha="a" * 40, path="A.lean",
         blob="b" * 40, byte_start=0, byte_end=5, declaration="one", declaration_text_hash="", replacement="rfl",
-        tactics=["rfl"], prover="tactics", rung=0, toolchain="v4.21.0", state="verified",
+        parts=[], tactics=["rfl"], prover="tactics", rung=0, toolchain="v4.21.0", state="verified",
         checks=[], not_checked=[], axioms=[], grade="L1", kernel="leanchecker", judge="v4.21.0", rests_on_sha256=None,
         statement="", lean_statement="", not_in_header=None, speaks_of=[], speaks_of_more=0,
         doubts=[], checked_sha="1" * 40,

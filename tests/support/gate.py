@@ -62,8 +62,8 @@ def does_not_compile(*_: object, **__: object) -> Iterator[Finding]:
 class Case:
     """A text that shall take the place of `HOLE` in `file`, and what Lean knows of it.
 
-    `others` are the project's other files, `edit` what else is changed in the patched file's record (fields of the
-    `proof_found`).
+    `parts` are the lengths of the text's parts where the hole has several sorries, `others` the project's other files,
+    `edit` what else is changed in the patched file's record (fields of the `proof_found`).
     """
 
     proof: str
@@ -73,6 +73,7 @@ class Case:
     rules: tuple[Rule, ...] = ()
     edit: Mapping[str, object] = field(default_factory=dict)
     hole: str = "sorry"
+    parts: tuple[int, ...] = ()
 
 
 class GateProject:
@@ -123,6 +124,7 @@ class GateProject:
             "declaration": case.declaration,
             "declaration_text_hash": text_hash,
             "replacement": case.proof,
+            "parts": case.parts,
             "tactics": (),
             "prover": "tactics",
             "rung": 0,

@@ -246,7 +246,7 @@ def found(folder: StateFolder, proof: str, sorry: str, name: str) -> None:
     folder.add(f"proof:{proof}", ProofFound(
         proof=proof, sorry=sorry, repository=REPOSITORY, branch="main", sha=TIP, path="Demo.lean", blob=BLOB,
         byte_start=10, byte_end=15, declaration=name, declaration_text_hash="1" * 16, replacement="by\n  simp",
-        tactics=("simp",), prover="tactics", rung=0, toolchain="v4.21.0",
+        parts=(), tactics=("simp",), prover="tactics", rung=0, toolchain="v4.21.0",
         job="prove-1111",
     ))  # fmt: skip
 

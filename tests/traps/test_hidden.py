@@ -11,8 +11,6 @@ from collections.abc import Callable
 import pytest
 
 from pipeline.gate import source_checks
-from pipeline.lean.source.forbidden import complaints
-from pipeline.lean.source.splice import Replacement
 from tests.support.gate import FILE, Case, GateProject, Refused
 from tests.support.lean.real_gate import RealGate
 
@@ -118,30 +116,45 @@ def test_of_several_texts_the_one_that_hides_something_is_named_and_all_are_refu
 ) -> None:
     hole, text = (f"{one}⟩\n  · exact ({other}" for one, other in (("sorry", "sorry"), (first, second)))
     file = THREE.replace("HOLE⟩\n  · exact (sorry", "HOLE")
-    verdict = court.rejected(Case(text, file=file, hole=hole), step=step, lean="none")
+    parts = (len(first), len(second))
+    verdict = court.rejected(Case(text, file=file, hole=hole, parts=parts), step=step, lean="none")
     line, column = ((6, 15), (7, 12))[named - 1]
     assert f"the text for the sorry in line {line}, column {column}: " in verdict.reason
     line, column = ((6, 15), (7, 12))[2 - named]
     assert f"line {line}, column {column}: " not in verdict.reason or "comment" in verdict.reason
 
 
-def test_a_text_that_can_be_read_in_very_many_ways_is_refused_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[int] = []
+@pytest.mark.parametrize(
+    ("text", "parts", "why"),
+    [
+        ("h.2, h.1", (), "1 text for 2 sorries"),
+        ("h.2, h.1", (3, 1, 2), "3 texts for 2 sorries"),
+        ("h.2, h.1", (2, 4), "does not begin and end where the text's parts say"),
+        ("h.2, h.1", (3, 4), "does not begin and end where the text's parts say"),
+        ("h.2, h.1", (3, 2), "does not begin and end where the text's parts say"),
+        ("h.2, h.1", (8, 0), "does not begin and end where the text's parts say"),
+        ("h.2; h.1", (3, 3), "the text between the declaration's sorries was changed"),
+    ],
+    ids=[
+        "no parts",
+        "one too many",
+        "moved",
+        "beyond the end",
+        "too short",
+        "all in one",
+        "the source's comma",
+    ],
+)
+def test_parts_that_do_not_lie_where_the_sorries_were_are_refused(
+    refused: Refused, text: str, parts: tuple[int, ...], why: str
+) -> None:
+    file = FILE.replace("HOLE", "exact ⟨HOLE⟩")
+    assert why in refused(Case(text, file=file, hole="sorry, sorry", parts=parts), step="shape").reason
 
-    def counted(text: str, *, ends_line: bool) -> tuple[str, ...]:
-        read.append(len(text))
-        return complaints(text, ends_line=ends_line)
 
-    monkeypatch.setattr(source_checks, "complaints", counted)
-    monkeypatch.setattr(source_checks, "_MOST_READ", 20_000)
-    before = b"theorem t : True := f (sorry, sorry, sorry)\n"
-    text = Replacement(23, 42, "a, " * 2000 + "sorry")
-    (why,) = source_checks.outside_the_sorries(before, text)
-    assert why.startswith("the proofs are too long to be told apart")
-    assert source_checks.parts_of(before, text) == why
-    assert sum(read) < 2 * (20_000 + 2 * len(text.text))
-    long = Replacement(23, 42, f"{'a' * 30_000}, b, {'c' * 30_000}")
-    assert source_checks.outside_the_sorries(before, long) == (), "a proof may be long"
+def test_a_text_for_one_sorry_has_no_parts(refused: Refused) -> None:
+    refused(Case("exact ⟨h.2, h.1⟩", parts=(16,)), step="shape")
+    refused(Case("exact ⟨h.2, h.1⟩", parts=(5, 11)), step="shape")
 
 
 def test_a_command_s_column_in_a_declaration_with_many_sorries_is_found_without_a_scan_for_each(
@@ -163,7 +176,8 @@ def test_a_command_s_column_in_a_declaration_with_many_sorries_is_found_without_
     whole = "\n".join("  · exact (sorry)" for _ in range(40))
     hole, text = (whole[len("  · exact (") : -1].replace("sorry", one) for one in ("sorry", "id\nh"))
     file = FILE.replace("HOLE", "skip\n  · exact (HOLE)")
-    verdict = court.rejected(Case(text, file=file, hole=hole), step="shape", lean="none")
+    parts = (len("id\nh"),) * 40
+    verdict = court.rejected(Case(text, file=file, hole=hole, parts=parts), step="shape", lean="none")
     assert verdict.reason.startswith(
         "the text for the sorry in line 7, column 12: a line of the replacement begins"
     )

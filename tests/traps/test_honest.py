@@ -68,7 +68,7 @@ def test_the_axioms_of_lean_s_own_logic_are_allowed(court: GateProject) -> None:
 
 def test_both_sorries_of_a_declaration_may_be_filled_at_once(court: GateProject) -> None:
     file = FILE.replace("HOLE", "exact ⟨HOLE⟩")
-    court.verified(Case("h.2, h.1", file=file, hole="sorry, sorry"))
+    court.verified(Case("h.2, h.1", file=file, hole="sorry, sorry", parts=(3, 3)))
 
 
 def test_a_file_with_other_sorries_does_not_speak_against_the_proof(court: GateProject) -> None:

@@ -106,11 +106,16 @@ _LINE_STARTERS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """Bytes `byte_start`..`byte_end` become `text`."""
+    """Bytes `byte_start`..`byte_end` become `text`.
+
+    A text for several sorries has a part for each, with the file's text between them: `parts` are their lengths in
+    characters, in the file's order. Empty where it fills one sorry.
+    """
 
     byte_start: int
     byte_end: int
     text: str
+    parts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +242,8 @@ def join(data: bytes, parts: Sequence[Replacement]) -> Replacement:
                 remedy="give each sorry once",
             )
         text += data[before.byte_end : after.byte_start].decode() + after.text
-    return Replacement(ordered[0].byte_start, ordered[-1].byte_end, text)
+    lengths = tuple(len(part.text) for part in ordered) if len(ordered) > 1 else ()
+    return Replacement(ordered[0].byte_start, ordered[-1].byte_end, text, lengths)
 
 
 def join_submitted(data: bytes, parts: Sequence[Replacement]) -> Replacement:

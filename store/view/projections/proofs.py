@@ -76,9 +76,12 @@ def proof_found(db: sqlite3.Connection, event: StoredEvent, body: ProofFound) ->
         key={"proof": body.proof},
         values={},
         once={
-            name: getattr(body, name) for name in ProofFound.model_fields if name not in {"proof", "tactics"}
+            name: getattr(body, name)
+            for name in ProofFound.model_fields
+            if name not in {"proof", "parts", "tactics"}
         }
         | {
+            "parts_json": as_json(body.parts),
             "tactics_json": as_json(body.tactics),
             "state": "candidate",
             "checks_json": "[]",

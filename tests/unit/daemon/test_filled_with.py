@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from types import SimpleNamespace
 from typing import cast
 
@@ -16,8 +17,11 @@ FILLED = LINES.replace("sorry", "skip\n  rfl")
 
 
 def row_of(data: bytes) -> SorryRow:
-    start = data.index(b"sorry")
-    named = {"sorry": "s", "path": "A.lean", "declaration": "a", "byte_start": start, "byte_end": start + 5}
+    return row_at(data.index(b"sorry"), sorry="s")
+
+
+def row_at(start: int, *, sorry: str) -> SorryRow:
+    named = {"sorry": sorry, "path": "A.lean", "declaration": "a", "byte_start": start, "byte_end": start + 5}
     return cast(SorryRow, SimpleNamespace(**named))
 
 
@@ -42,6 +46,28 @@ def test_what_differs_elsewhere_is_named_by_its_line() -> None:
         result = filled_with(row, data, FILLED.replace(old, new).encode(), beside=[row])
         assert not isinstance(result, dict)
         assert said in str(result.reason)
+
+
+PAIR = b"theorem a : p \xe2\x88\xa7 q := \xe2\x9f\xa8sorry, sorry\xe2\x9f\xa9\n"
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("hp, hq", {"0": "hp", "1": "hq"}),
+        ("sorry, hq", {"1": "hq"}),
+        ("(f, g), hq", "cannot be told apart in the file"),
+        ("hp; hq", "is changed between the sorries"),
+    ],
+)
+def test_the_proofs_of_several_sorries_are_told_apart_where_there_is_one_way(
+    written: str, expected: dict[str, str] | str
+) -> None:
+    starts = [one.start() for one in re.finditer(b"sorry", PAIR)]
+    rows = [row_at(start, sorry=str(number)) for number, start in enumerate(starts)]
+    after = PAIR.replace(b"sorry, sorry", written.encode())
+    result = filled_with(rows[-1], PAIR, after, beside=rows)
+    assert result == expected if isinstance(result, dict) else str(expected) in str(result.reason)
 
 
 def test_line_ends_of_two_bytes_are_no_control_characters() -> None:

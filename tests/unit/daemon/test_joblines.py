@@ -40,7 +40,7 @@ SPOT = place(SCAN, SCAN.sorries[0], blob=sha("blob"))
 
 def real(body: Any) -> Any:
     """Return a found proof under the id that it must have."""
-    return body.model_copy(update={"proof": proof_id(body.sorry, body.blob, body.replacement)})
+    return body.model_copy(update={"proof": proof_id(body.sorry, body.blob, body.replacement, body.parts)})
 
 
 FOUND = real(proof_found(SORRY, SPOT, commit=sha(1)))

@@ -516,7 +516,7 @@ def test_a_text_that_fills_two_sorries_is_judged_once_and_at_a_tip_where_the_fir
         for name, start in (("a", 20), ("b", 30))
     ]
     texts = [
-        body.model_copy(update={"sorry": name, "byte_start": 20, "byte_end": 35})
+        body.model_copy(update={"sorry": name, "byte_start": 20, "byte_end": 35, "parts": (1, 4)})
         for name in "ab"
         for body in found(name * 16, toolchain=OLD)
     ]
@@ -542,9 +542,9 @@ def test_a_text_that_fills_two_sorries_is_judged_once_and_at_a_tip_where_the_fir
     (check,) = [one for one in world.plan(leans=real(OLD)).due if one.kind == "check"]
     given = asked(check, CheckSpec)
     both = (given.proof, *(one.proof for one in given.alike))
-    assert [(one.sorry, one.sha, one.byte_start, one.byte_end) for one in both] == [
-        ("a", sha(2), 40, 55),
-        ("b", sha(2), 40, 55),
+    assert [(one.sorry, one.sha, one.byte_start, one.byte_end, one.parts) for one in both] == [
+        ("a", sha(2), 40, 55, (1, 4)),
+        ("b", sha(2), 40, 55, (1, 4)),
     ]
     others = [
         texts[0].model_copy(update={"proof": name * 16, "sorry": name, "declaration_text_hash": digit * 64})

@@ -261,6 +261,8 @@ def test_several_replacements_join_into_one_with_the_text_between_kept() -> None
     second = Replacement(13, 18, "(by trivial)")
     joint = join(data, [second, first])
     assert splice(data, joint).decode() == "⟨(by rfl), h, (by trivial)⟩"
+    assert joint.parts == (8, 12)
+    assert join(data, [first]) == first
 
 
 def test_overlapping_replacements_are_refused() -> None:

@@ -153,7 +153,7 @@ def test_a_filled_sorry_is_left_to_lean_s_environment(world: World) -> None:
 
 def test_a_text_that_fills_several_sorries_proves_none_of_them_alone(world: World) -> None:
     found = world.found()
-    joint = found.model_copy(update={"proof": "f" * 16, "byte_end": found.byte_end + 40})
+    joint = found.model_copy(update={"proof": "f" * 16, "byte_end": found.byte_end + 40, "parts": (3, 4)})
     world.tell(joint, proof_verified(joint))
     assert citable(world) == []
 
