@@ -3,11 +3,12 @@
     python -m benchmarks.gpu [--only PART ...] [--folder FOLDER] [--json FILE]
     python -m benchmarks.gpu --quick        # tiny shapes, on the CPU too: does it run?
 
-    embedding   premises of Lean's lengths through the index on the disk; other: float32, 64 as they come
+    embedding   premises of Lean's lengths through the index on the disk; other: float32, 64 as they come; the same
+                without a thread that makes the next tokens, and padded to powers of two, whose shapes repeat
     search      the best 100 of 180,000 premises for 64 queries; other: one query at a time, everything sorted
-    training    `train_task` of a data module of Lean's lengths with 1, 8, 32 and 64 pairs: pairs a second and
-        peak
-                memory; other: 8 pairs, each text padded to the step's longest, all activations held
+    training    `train_task` of a data module of Lean's lengths with 1, 8, 32 and 64 pairs: pairs a second and peak
+                memory; other: 8 pairs, each text padded to the step's longest, all activations held; 32 pairs with
+                replayed ones and saved steps, by the loader's processes and in the training's own
     ewc         the Fisher information of 512 examples; a task learned with it: lambda, peak memory
     generation  tactics of a 0.6B model for many states at once; other: float32, one state after the other
     tuning      fine-tuning every weight of a 0.6B model, and LoRA on a 7B one
@@ -28,7 +29,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,14 +51,16 @@ from transformers import (
 from benchmarks.prove_family import shapes, steps_of
 from benchmarks.retrieval import about, lengths_of_lean, sorted_whole, texts_of_lean, units
 from benchmarks.store_bench import Row, say, table
+from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import quiet_libraries, tensors_digest
 from pipeline.models.loading import load_generator
 from pipeline.models.retriever.batches import RetrievalDataModule
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.encoder import Encoder, byte_ids, embed_padded, load_encoder
+from pipeline.models.retriever.encoder import Encoder, Ids, byte_ids, embed_padded, load_encoder, tensors_of
 from pipeline.models.retriever.ewc import Part, estimated
 from pipeline.models.retriever.index import EmbeddingIndex, embed_texts, top_k
 from pipeline.models.retriever.losses import row_losses
+from pipeline.models.retriever.replay import ReplayRows
 from pipeline.models.retriever.training import data_module, train_task
 from pipeline.models.tactics.generate import GeneratorCounts
 from pipeline.models.tactics.requests import Decoding, Request
@@ -227,6 +230,22 @@ def measure_embedding(bench: Bench) -> Iterator[Row]:
         index.vectors(given, encoder, byte_ids)
         rates.append(len(given) / (time.perf_counter() - began))
     few = texts[: sizes.slow_texts]
+
+    def to_powers_of_two(rows: Sequence[Ids]) -> tuple[Tensor, Tensor]:
+        ids, mask = tensors_of(rows)
+        width = 1 << max(6, (ids.shape[1] - 1).bit_length())
+        ids, mask = (torch.nn.functional.pad(one, (0, width - one.shape[1])) for one in (ids, mask))
+        return ids, mask
+
+    took = {}
+    others: dict[str, dict[str, Any]] = {
+        "as shipped": {},
+        "no thread makes the next tokens": {"_ahead": map},
+        "texts are padded to powers of two": {"tensors_of": to_powers_of_two},
+    }
+    for name, instead in others.items():
+        with mock.patch.multiple("pipeline.models.retriever.index", _BLOCK=len(few) // 4, **instead):
+            took[name] = bench.seconds(lambda: embed_texts(encoder, byte_ids, few, sizes.longest), times=3)
     torch.set_float32_matmul_precision("highest")
 
     def as_they_come() -> Tensor:
@@ -240,6 +259,8 @@ def measure_embedding(bench: Bench) -> Iterator[Row]:
     work = sum(operations(len(text) + 1, sizes.encoder) for text in texts) * rates[1] / len(texts)
     yield Row("embedding", "through the index", rates[1], "premises/s")
     yield Row("embedding", "float32, 64 as they come", slow, "premises/s")
+    for name in tuple(took)[1:]:
+        yield Row("embedding", f"as shipped to the same where {name}", took[name] / took["as shipped"], "x")
     yield Row(
         "embedding", "through the index to ReProver's way", rates[1] / slow, "x", "above 1", rates[1] > slow
     )
@@ -326,7 +347,15 @@ class Trained:
     progress: tuple[float, ...]
 
 
-def _train(bench: Bench, config: RetrieverConfig, name: str, *, steps: int, seed: int = 0) -> Trained:
+def _train(
+    bench: Bench,
+    config: RetrieverConfig,
+    name: str,
+    *,
+    steps: int,
+    seed: int = 0,
+    rows: ReplayRows | None = None,
+) -> Trained:
     data = _data(bench, config, config.batch_size * steps, seed=seed)
     times: list[float] = []
 
@@ -336,7 +365,8 @@ def _train(bench: Bench, config: RetrieverConfig, name: str, *, steps: int, seed
             times.append(time.perf_counter())
 
     bench.forget_peak()
-    model, _ = train_task(config.model_name, data, config, run=bench.folder / "runs" / name, on_step=on_step)
+    run = bench.folder / "runs" / name
+    model, _ = train_task(config.model_name, data, config, run=run, rows=rows, on_step=on_step)
     later = times[bench.sizes.warm :]
     took = [after - before for before, after in itertools.pairwise(later)]
     weights = sum(weights.numel() for weights in model.parameters())
@@ -368,6 +398,18 @@ def measure_training(bench: Bench) -> Iterator[Row]:
         theirs = _train(bench, config, "padded", steps=steps)
     yield Row("training", f"{size} pairs, padded to the longest", size / theirs.step, "pairs/s")
     yield Row("training", f"{size} pairs, padded to the longest: peak memory", theirs.peak, "GiB")
+    pairs = bench.sizes.batches[min(2, len(bench.sizes.batches) - 1)]
+    usual = _config(bench, batch_size=pairs, against_forgetting="replay")
+    earlier = TaskData("earlier", _data(bench, usual, pairs * steps, seed=2).data_path.parent)
+    for name, changes in (
+        ("drawn by the loader's processes", {"num_workers": 2}),
+        ("drawn by the training's own", {"num_workers": 0}),
+        ("drawn by the loader's processes, each step saved", {"num_workers": 2, "save_minutes": 0.0}),
+    ):
+        config = replace(usual, **changes)
+        rows = ReplayRows.of([earlier], config)
+        made = _train(bench, config, name, steps=steps, rows=rows)
+        yield Row("training", f"{pairs} pairs and replayed ones, {name}", pairs / made.step, "pairs/s")
     best = max(rates.values())
     yield Row(
         "training",
