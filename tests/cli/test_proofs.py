@@ -64,7 +64,9 @@ def tell(folder: StateFolder, *bodies: EventBody) -> None:
 def test_verified_proofs_are_listed_by_what_they_rest_on_and_who_vouches(filled: StateFolder) -> None:
     kernels = "leanchecker of v4.21.0, nanoda_bin 0.3.1"
     one = found(sorry=OTHER_SORRY)
-    rests = filled.blob(b'{"Base":["Base.swap","Base.half"],"Init.Core":["propext"]}')
+    rests = filled.blob(
+        b'{"Base":["Base.swap","Base.half","_private.Base.0.Base.own"],"Init.Core":["propext"]}'
+    )
     judged = closure_judged(one).model_copy(update={"rests_on": rests, "job": "check-second"})
     tell(filled, one, verified(filled, kernel=kernels, sorry=OTHER_SORRY), judged)
 
@@ -72,9 +74,9 @@ def test_verified_proofs_are_listed_by_what_they_rest_on_and_who_vouches(filled:
         answer = filled.everlean("proofs", "--all", "--json", "--rests-on", name)
         return [proof["proof"] for proof in answer.json["proofs"]]
 
-    for name in ("Base.swap", "Base", "propext", "nanoda_bin 0.3.1"):
+    for name in ("Base.swap", "Base.own", "Base", "propext", "nanoda_bin 0.3.1"):
         assert listed(name) == [SECOND]
-    for name in ("swap", "Base.hal", "nanoda_bin", "Base.swap,"):
+    for name in ("swap", "own", "Base.hal", "nanoda_bin", "Base.swap,"):
         assert listed(name) == []
     assert set(listed("v4.21.0")) == {PROOF, SECOND}
     # Of the other one nobody recorded it, and that is said.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -123,8 +124,8 @@ def list_(
         typer.Option(
             "--rests-on",
             metavar="NAME",
-            help="Only verified ones that rest on this: a declaration or a module, however far below, a toolchain, or a"
-            " kernel as `proofs show` names it.",
+            help="Only verified ones that rest on this: a declaration (a private one too) or a module, however far"
+            " below, a toolchain, or a kernel as `proofs show` names it.",
         ),
     ] = None,
     everything: Annotated[
@@ -170,7 +171,11 @@ def _rests_on(row: ProofRow, name: str, log: LogReader) -> bool | None:
     if row.rests_on_sha256 is None:
         return None
     # In JSON's form, quotes and all: parsing each would take most of the time.
-    return json.dumps(name, ensure_ascii=False).encode() in log.blob(row.rests_on_sha256)
+    names, known = log.blob(row.rests_on_sha256), json.dumps(name, ensure_ascii=False).encode()
+    if known in names:
+        return True
+    # Lean's own name of a private declaration begins with its module's.
+    return re.search(rb'"_private\.[^"]*\.0\.' + re.escape(known[1:]), names) is not None
 
 
 @verb("proofs show", OneProof, past=True)
