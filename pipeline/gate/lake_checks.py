@@ -45,6 +45,7 @@ from pipeline.gate.second_kernel import (
     Judged,
     find_kernels,
     judge_export,
+    memory_remedy,
     release_of,
 )
 from pipeline.gate.source_checks import parts_below, taken_further_down
@@ -684,7 +685,8 @@ class _Inquiry:
         keys = self._keys(checker, answer) if below else {}
         ran = self._replay(module)
         if _gave_up(ran):
-            return Finding("kernel", "not_checked", self._checker, f"{module}: {ran.explain(MODULE_BOUNDS)}")
+            why = f"{module}: {ran.explain(MODULE_BOUNDS)}{memory_remedy(ran)}"
+            return Finding("kernel", "not_checked", self._checker, why)
         if not _tells_of(ran, module):
             why = f"{CHECKER} {_asked_for(module)} tells nothing of {module}: {end_of(ran.output)[-300:]}"
             return Finding("kernel", "not_checked", self._checker, why)
@@ -698,12 +700,13 @@ class _Inquiry:
         )
         names = sorted((one.name for one in asked), key=lambda name: "«" in name)
         ends = time.monotonic() + _CLOSURE_S
-        done = 0
+        done, stopped = 0, ""
         while done < len(names) and (left_s := ends - time.monotonic()) > 1:
             some = names[done : done + _AT_ONCE]
             bounds = dataclasses.replace(ASK_BOUNDS, timeout_s=min(left_s, ASK_BOUNDS.timeout_s))
             ran = replay(self.runner, checker, *some, bounds=bounds)
             if _gave_up(ran) or not all(_tells_of(ran, name) for name in some):
+                stopped = memory_remedy(ran) and f"; {ran.explain(bounds)}{memory_remedy(ran)}"
                 break
             if not ran.ok:
                 why = f"{CHECKER} refuses what {module} imports, one of {', '.join(some)}"
@@ -732,7 +735,10 @@ class _Inquiry:
         if (judged := done + len(known)) < len(below):
             told = f"of the {len(below)} modules below it that the project or its packages bring, {judged} replayed"
             return dataclasses.replace(
-                found, verdict="not_checked", grade="L0", evidence=f"{found.evidence}; {told}{before}"
+                found,
+                verdict="not_checked",
+                grade="L0",
+                evidence=f"{found.evidence}; {told}{before}{stopped}",
             )
         told = f"and those of all {judged} modules below it that the project or its packages bring"
         return dataclasses.replace(found, evidence=f"{found.evidence}, {told}{before}")

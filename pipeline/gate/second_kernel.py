@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +19,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from pipeline.lean.build.lake import Bounds, LakeRunner
+from pipeline.jobs.kinds import KINDS
+from pipeline.lean.build.lake import Bounds, LakeRunner, Outcome
 from pipeline.lean.toolchain.versions import VersionError, is_at_most, parse_version
 from store.log.envelope import utc_text
 
@@ -182,6 +184,10 @@ def judge_export(
         given.write_text(_configuration(export, axioms), "utf-8")
     environment = {"LEAN_ABORT_ON_PANIC": "1"} if kernel.bundled and kernel.aborts else {}
     asking = runner.with_(readable=(kernel.program,), writable=(), environment=environment)
+    if bounds.memory_bytes is not None:
+        # What the settings give the job, if that is more.
+        own = resource.getrlimit(resource.RLIMIT_DATA)[0]
+        bounds = replace(bounds, memory_bytes=max(bounds.memory_bytes, own))
     ran = asking.execute((str(kernel.program), *kernel.option, str(given)), bounds=bounds)
     text = f"{ran.explain(bounds)}: {' '.join(ran.end(300).split()) or 'nothing'}"
     if ran.ok:
@@ -192,7 +198,14 @@ def judge_export(
     # A name in a refusal may speak of memory too.
     worded = bool(kernel.refuses) and ran.status is not None
     refused = (ran.ending == "exited" or worded) and refuses and re.search(kernel.refuses, ran.output)
-    return Judged("refused" if refused else "could not", text)
+    if refused:
+        return Judged("refused", text)
+    return Judged("could not", f"{text}{memory_remedy(ran)}")
+
+
+def memory_remedy(ran: Outcome) -> str:
+    """Return what to do where a kernel ran out of memory, with a semicolon before it; "" where it did not."""
+    return f"; {KINDS['check'].memory_remedy}" if ran.ending == "memory" else ""
 
 
 def _configuration(export: Path, axioms: Sequence[str]) -> str:

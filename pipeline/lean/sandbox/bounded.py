@@ -224,7 +224,8 @@ class Outcome:
         if self.ending == "not_started":
             return "could not be started"
         if self.ending == "memory":
-            return f"more memory than {_mib(bounds.memory_bytes)}"
+            # With no bound of its own it met its caller's, and said so.
+            return f"more memory than {_mib(bounds.memory_bytes)}" if bounds.memory_bytes else "out of memory"
         if self.ending == "disk":
             return f"wrote more than {_mib(bounds.disk_bytes)}, or where it cannot be measured"
         return f"more than {bounds.processes} processes"

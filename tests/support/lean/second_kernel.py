@@ -4,8 +4,9 @@
     bring_kernels(tools / "bin", refuse=("con-ron",))         # as Lean 4.35 brings them
 
 They read the export as our own reader does, and say and end as the real ones do. `refuse` refuses every export that
-holds `only` (""; every one), `look` a theorem that has its own statement as its proof. `decline`, `crash` and `hang`
-are the ways not to judge, `silent` ends well without a word. nanoda permits only the axioms of its configuration.
+holds `only` (""; every one), `look` a theorem that has its own statement as its proof. `decline`, `crash`, `hang` and
+`memory` are the ways not to judge, `silent` ends well without a word. nanoda permits only the axioms of its
+configuration.
 """
 
 # ruff: noqa: T201 - a program prints
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Says = Literal["accept", "refuse", "look", "decline", "crash", "hang", "silent"]
+Says = Literal["accept", "refuse", "look", "decline", "crash", "hang", "memory", "silent"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +109,9 @@ def main(arguments: Sequence[str]) -> int:
         return 3
     if says == "hang":
         time.sleep(600)
+    if says == "memory":
+        print("INTERNAL PANIC: out of memory")
+        return 1
     if says == "crash":
         os.kill(os.getpid(), signal.SIGSEGV)
     if says == "decline":

@@ -104,6 +104,7 @@ def test_one_that_refuses_the_file_without_the_proof_too_verifies_nothing(court:
         ("crash", "ended by signal 11"),
         ("decline", "exit status 2: Declined: something unknown"),
         ("hang", "no end after 2 s"),
+        ("memory", "out of memory: INTERNAL PANIC: out of memory; raise [jobs] memory"),
     ],
 )
 def test_one_that_could_not_judge_leaves_lean_s_own_word_and_the_reason(
