@@ -49,7 +49,7 @@ from transformers import (
 )
 
 from benchmarks.prove_family import shapes, steps_of
-from benchmarks.retrieval import about, lengths_of_lean, sorted_whole, texts_of_lean, units
+from benchmarks.retrieval import about, in_order, lengths_of_lean, sorted_whole, texts_of_lean, units
 from benchmarks.store_bench import Row, say, table
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import quiet_libraries, tensors_digest
@@ -249,7 +249,8 @@ def measure_embedding(bench: Bench) -> Iterator[Row]:
     torch.set_float32_matmul_precision("highest")
 
     def as_they_come() -> Tensor:
-        return embed_texts(encoder, byte_ids, few, sizes.longest, bucketed=False, bfloat16=False)
+        with mock.patch("pipeline.models.retriever.index.by_length", in_order):
+            return embed_texts(encoder, byte_ids, few, sizes.longest, bfloat16=False)
 
     slow = len(few) / bench.seconds(as_they_come, times=1)
     n = sizes.matrix

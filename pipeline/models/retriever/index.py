@@ -182,7 +182,6 @@ def embed_texts(
     texts: Sequence[str],
     max_seq_len: int,
     *,
-    bucketed: bool = True,
     bfloat16: bool | None = None,
 ) -> Tensor:
     """Return the unit vectors of texts, on the encoder's device: float32, shape (len(texts), hidden_size).
@@ -191,7 +190,7 @@ def embed_texts(
     """
     made = torch.empty(len(texts), encoder.config.hidden_size, dtype=torch.float32, device=encoder.device)
     done = 0
-    for block in embed_blocks(encoder, tokens, texts, max_seq_len, bucketed=bucketed, bfloat16=bfloat16):
+    for block in embed_blocks(encoder, tokens, texts, max_seq_len, bfloat16=bfloat16):
         made[done : done + len(block)] = block
         done += len(block)
     return made
@@ -204,18 +203,17 @@ def embed_blocks(
     texts: Sequence[str],
     max_seq_len: int,
     *,
-    bucketed: bool = True,
     bfloat16: bool | None = None,
 ) -> Iterator[Tensor]:
     """Yield the unit vectors of some texts after those of the others, while a thread makes the tokens of the next.
+
+    Texts of like length are embedded together, so that little is padding.
 
     Args:
         encoder: the retriever's.
         tokens: makes ids of a text.
         texts: what to embed.
         max_seq_len: tokens of the longest.
-        bucketed: whether texts of like length are embedded together, so that little is padding; False takes them as
-            they come, 64 at a time, for comparison.
         bfloat16: whether matrix products are in bfloat16; None: where the device has it in hardware. Pooling and
             vectors are in float32 in any case.
 
@@ -229,9 +227,8 @@ def embed_blocks(
 
     def read(block: Sequence[str]) -> tuple[list[int], list[tuple[Tensor, Tensor]]]:
         rows = [tokens(text, max_seq_len) for text in block]
-        parts = by_length([len(row) for row in rows], goes_together) if bucketed else _in_order(len(rows), 64)
         order, given = [], []
-        for part in parts:
+        for part in by_length([len(row) for row in rows], goes_together):
             ids, mask = tensors_of([rows[i] for i in part])
             order += part
             # From page-locked memory they are copied while the device computes.
@@ -275,11 +272,6 @@ def _ahead(read: Callable[[T], U], blocks: Iterable[T]) -> Iterator[U]:
                 yield coming.popleft().result()
         if coming:
             yield coming.popleft().result()
-
-
-def _in_order(count: int, size: int) -> Iterable[list[int]]:
-    for start in range(0, count, size):
-        yield list(range(start, min(count, start + size)))
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
