@@ -560,8 +560,9 @@ class Train(Section):
     """The fields of `RetrieverConfig` (`pipeline/models/retriever/config.py`), in the table
     `[train.retriever]` ([more](#the-retrievers-defaults)). A folder in `model_name` is relative to this file,
     and holds a T5, a BERT or another encoder, or a decoder, pooled by the rule in its own files. Changed
-    values apply to the next checkpoint of the chain; earlier checkpoints stay. Change it if a GPU has too
-    little memory, or for another model"""
+    values apply to the next checkpoint of the chain; earlier checkpoints stay. With `lora_by_repository` (`false`)
+    each repository has an adapter of its own, on a base that no training changes. Change it if a GPU has too little
+    memory, or for another model"""
     tactics: Annotated[dict[str, Any], AfterValidator(_fields("tactics"))] = Field(default_factory=dict)
     """`enabled`, `tolerance` (2 points of tactic@8), and the fields of `pipeline/models/config.py`. The table
     is `[train.tactics]`; `enabled` is `false` unless it is set. The model, causal or an encoder-decoder,
@@ -642,8 +643,8 @@ class ServeModel(Section):
     `retriever` only: the checkpoint in use; a promoted checkpoint replaces it without dropping a request. Set
     it to serve another model"""
     repository: Text = Field("", examples=["github.com/owner/name"])
-    """For `tactics`: the repository whose adapter is served. It is named by its key in `everlean repos`; the
-    checkpoint was trained with `lora_by_repository`. Set it to suggest in one project's style"""
+    """For `tactics` and `retriever`: the repository whose adapter is served. It is named by its key in `everlean
+    repos`; the checkpoint was trained with `lora_by_repository`. Set it to suggest in one project's style"""
     generator: ModelName = Field("", examples=["./my-generator"])
     """Generator of `retrieval`: a hub name or a folder. Set it with `retrieval`"""
     candidates: Integer = Field(8, ge=1, le=256)
@@ -684,9 +685,10 @@ class ServeModel(Section):
                 'is of kind "retrieval" and names nothing that the premises are shown to; write for instance'
                 ' generator = "./my-generator"'
             )
-        if self.repository and self.kind != "tactics":
+        if self.repository and self.kind not in ("tactics", "retriever"):
             raise ValueError(
-                f'is of kind "{self.kind}" and names a repository, whose adapter only "tactics" serves; remove it'
+                f'is of kind "{self.kind}" and names a repository, whose adapter only "tactics" and "retriever" serve; '
+                "remove it"
             )
         if (self.kind == "endpoint") != bool(self.base_url):
             raise ValueError(

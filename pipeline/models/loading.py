@@ -5,7 +5,8 @@ trainers wrote each file is compared with what was saved. A causal model on a GP
 (`tactics.vllm_loop`), all else in transformers. What comes back has one method for each kind of question:
 
     load_generator(…).suggest(requests)    tactics with log-probabilities; `complete`: answers to any prompts
-    load_retriever(…).vectors(texts)       unit vectors, as its index of premises has them
+    load_retriever(…).vectors(texts)       unit vectors, as its index of premises has them; `Retrievers`: of a
+                                           checkpoint the one of each repository
     load_encoder(…).vectors(texts)         the mean over a text's tokens
     load_progress(…).predict(steps)        the steps that remain
 """
@@ -26,6 +27,7 @@ from pipeline.models.model_files import read_about
 from pipeline.models.progress.model import ProgressModel
 from pipeline.models.retriever import encoder as encoders
 from pipeline.models.retriever.encoder import load_tokens, tensors_of
+from pipeline.models.retriever.finder import Retrievers as Retrievers
 from pipeline.models.retriever.finder import load_retriever as load_retriever
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import load_model, read_model

@@ -18,7 +18,8 @@ from typing import Generic, Protocol, TypeVar
 
 from pipeline.endpoint.client import ChatClient
 from pipeline.lean.tactic_text import Step
-from pipeline.models.retriever.index import Retriever
+from pipeline.models.errors import LearningError
+from pipeline.models.retriever.finder import Retrievers
 from pipeline.models.tactics.generate import Generator, PrefixTooLongError
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.models.tactics.service import Batching, GenerationStoppedError
@@ -158,15 +159,61 @@ class EncodingModel(_Batched[str, list[float]]):
 class LoadedRetriever(EncodingModel):
     """A retriever for all clients. Its encoder may be asked beside, from other threads too: it only reads."""
 
-    def __init__(self, name: str, retriever: Retriever, terms: Terms) -> None:
+    def __init__(self, name: str, retrievers: Retrievers, terms: Terms, *, repository: str = "") -> None:
+        """Args:
+        name: of its slot.
+        retrievers: of its checkpoint.
+        terms: see there.
+        repository: the key of the one that it is for; "": for all, or for those without an adapter.
+        """
+        retriever = retrievers.of(repository)
         super().__init__(name, retriever, terms)
         self.encoder = retriever.encoder
         self.tokens = retriever.tokens
         self.document_length = retriever.document_length
+        self._retrievers = retrievers
+        self._terms = terms
+        self._repository = repository
+        self._own: dict[str, LoadedRetriever] = {}
+        self._lock = asyncio.Lock()
 
     @property
     def checkpoint(self) -> str:
         return self.provenance.checkpoint
+
+    async def of(self, repository: str) -> LoadedRetriever:
+        """Return the one for a repository's goals and premises, which is closed with this one.
+
+        Raises:
+            Problem: its adapter cannot be loaded.
+        """
+        async with self._lock:
+            try:
+                retriever = await asyncio.to_thread(self._retrievers.of, repository)
+            except LearningError as error:
+                raise failed(self._name, str(error)) from error
+            if retriever.encoder is self.encoder:
+                return self
+            if repository not in self._own:
+                own = LoadedRetriever(self._name, self._retrievers, self._terms, repository=repository)
+                await own.start()
+                self._own[repository] = own
+            return self._own[repository]
+
+    async def close(self) -> None:
+        for own in self._own.values():
+            await own.close()
+        await super().close()
+
+    async def encode(self, text: str) -> list[float]:
+        if self._retrievers.by_repository and not self._repository:
+            raise Problem(
+                409,
+                "by_repository",
+                f'the checkpoint of the model "{self._name}" has an adapter for each repository, and this is for none',
+                "set `repository` in its [[serve.models]], or POST to /retrieve, which names one",
+            )
+        return await super().encode(text)
 
     async def vectors(self, texts: Sequence[str]) -> list[list[float]]:
         """Return the unit vectors of texts, in batches with other clients'.
@@ -174,7 +221,7 @@ class LoadedRetriever(EncodingModel):
         Raises:
             Problem: the encoder failed.
         """
-        return await asyncio.gather(*map(self.encode, texts))
+        return await asyncio.gather(*map(self._ask, texts))
 
 
 _STATUS = {"timeout": 504} | dict.fromkeys(

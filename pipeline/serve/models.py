@@ -46,7 +46,7 @@ from store.text import first_line
 from store.view import model_queries, queries
 
 if TYPE_CHECKING:
-    from pipeline.models.retriever.index import Retriever
+    from pipeline.models.loading import Retrievers
     from pipeline.serve.engines import EncodingModel, GeneratingModel, LoadedRetriever, RatingModel, Terms
 
 
@@ -284,7 +284,7 @@ class Loader:
         self._measures = measures
         self._nearest = nearest
         # Several names may share the retriever in use.
-        self._retrievers: WeakValueDictionary[str, Retriever] = WeakValueDictionary()
+        self._retrievers: WeakValueDictionary[str, Retrievers] = WeakValueDictionary()
 
     def model(self, spec: ModelSpec, source: str, provenance: Provenance) -> Model:
         """Return a model, loaded and not started.
@@ -328,14 +328,14 @@ class Loader:
             case "encoder":
                 return EncodingModel(spec.name, load_encoder(source, device=device), terms)
             case "retriever":
-                return self._retriever(spec.name, source, terms)
+                return self._retriever(spec, source, terms)
             case "retrieval":
                 return RetrievalGenerator(
                     spec.name,
                     load_generator(spec.generator, device=device),
                     decoding_of(spec),
                     terms,
-                    retriever=self._retriever(spec.name, source, terms),
+                    retriever=self._retriever(spec, source, terms),
                     nearest=self._nearest,
                 )
         kind = spec.kind if spec.kind in ("causal", "seq2seq") else None
@@ -347,14 +347,14 @@ class Loader:
 
         return Terms(provenance, self._spec.limits, self._measures)
 
-    def _retriever(self, name: str, source: str, terms: Terms) -> LoadedRetriever:
-        from pipeline.models.loading import load_retriever
+    def _retriever(self, spec: ModelSpec, source: str, terms: Terms) -> LoadedRetriever:
+        from pipeline.models.loading import Retrievers
         from pipeline.serve.engines import LoadedRetriever
 
         result = self._retrievers.get(source)
         if result is None:
-            result = self._retrievers[source] = load_retriever(source, device=self._spec.device)
-        return LoadedRetriever(name, result, terms)
+            result = self._retrievers[source] = Retrievers(source, device=self._spec.device)
+        return LoadedRetriever(spec.name, result, terms, repository=spec.repository)
 
     def _endpoint(self, spec: ModelSpec) -> Model:
         from pipeline.endpoint.client import open_client

@@ -68,6 +68,8 @@ class Encodes(Protocol):
     @property
     def checkpoint(self) -> str: ...
 
+    async def of(self, repository: str) -> Encodes: ...
+
     async def vectors(self, texts: Sequence[str]) -> list[list[float]]: ...
 
 
@@ -206,15 +208,16 @@ class Premises:
         """
         if before.encoder is after.encoder or await self._finds(after) == WORDS:
             return
+        kept = [(repository, one) for (_, repository), one in self._kept.items()]
         # What BM25 found in place of the first, the second may find.
         had = {
             repository: None
-            for (_, repository), one in self._kept.items()
-            if one.encoder() in (before.encoder, WORDS)
+            for repository, one in kept
+            if one.encoder() in ((await before.of(repository)).encoder, WORDS)
         }
         for repository in had:
             try:
-                await self._indexed(after, repository, patience_s=None)
+                await self._indexed(await after.of(repository), repository, patience_s=None)
             except Problem as problem:
                 # It is watched no more.
                 if problem.status != 404:
@@ -228,9 +231,8 @@ class Premises:
                 the disk failed.
         """
         finds = await self._finds(retriever)
-        indexed = await self._indexed(
-            None if finds == WORDS else retriever, asked.repository, patience_s=self._patience_s
-        )
+        own = None if retriever is None or finds == WORDS else await retriever.of(asked.repository)
+        indexed = await self._indexed(own, asked.repository, patience_s=self._patience_s)
         if indexed.corpus.file(asked.file) is None:
             raise Problem(
                 404,
@@ -243,7 +245,7 @@ class Premises:
         )
         allowed = accessible(indexed.corpus, place)
         ranked = allowed if asked.accessible_only else np.ones(len(indexed.corpus), dtype=np.bool_)
-        result = await self._search(retriever, finds, indexed, asked.goal, ranked, asked.k)
+        result = await self._search(own, finds, indexed, asked.goal, ranked, asked.k)
         return RetrieveResponse(
             premises=[
                 _premise(indexed.corpus, number, score, accessible=bool(allowed[number]))
@@ -291,11 +293,10 @@ class Premises:
     async def _nearest_of(
         self, retriever: Encodes, finds: str, repository: str, state: str, k: int
     ) -> list[tuple[str, float]]:
-        indexed = await self._indexed(
-            None if finds == WORDS else retriever, repository, patience_s=self._patience_s
-        )
+        own = None if finds == WORDS else await retriever.of(repository)
+        indexed = await self._indexed(own, repository, patience_s=self._patience_s)
         every = np.ones(len(indexed.corpus), dtype=np.bool_)
-        result = await self._search(retriever, finds, indexed, state, every, k)
+        result = await self._search(own, finds, indexed, state, every, k)
         return [(indexed.corpus[number].serialize(), score) for number, score in result.items()]
 
     def _pass_over(self, repository: str, problem: Problem) -> None:

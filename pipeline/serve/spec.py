@@ -65,7 +65,8 @@ class ModelSpec:
             "seq2seq": a generator of transformers; "encoder": an encoder of transformers; "retriever": a retriever as
             an encoder; "endpoint": a model behind `endpoint`.
         source: "promoted" (tactics, retrieval, retriever), a folder, a name of the hub, or the endpoint's name for it.
-        repository: for "tactics": the key of the one whose adapter is served, of a checkpoint with one for each.
+        repository: for "tactics" and "retriever": the key of the one whose adapter is served, of a checkpoint with one
+            for each.
         generator: for "retrieval": the folder or hub name of what is shown the premises.
         candidates, max_tokens: see `pipeline.models.tactics.requests.Decoding`; max_tokens None: the model's own.
         endpoint: for "endpoint", and for nothing else.

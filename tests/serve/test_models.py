@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from pipeline.jobs.specs import EndpointSpec
-from pipeline.models.loading import load_generator, load_retriever
+from pipeline.models.loading import Retrievers, load_generator
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
@@ -191,13 +191,12 @@ def test_a_generator_with_retrieval_is_shown_the_premises_that_are_found(
 
     async def work() -> Sequence[Suggestion]:
         terms = Terms(Provenance("a" * 16), Limits(), Measures())
-        loaded = load_retriever(folder / "t5", device="cpu")
         model = RetrievalGenerator(
             "m",
             Noting(load_model(folder / "said")),
             Decoding(1, max_tokens=8),
             terms,
-            retriever=LoadedRetriever("m", loaded, terms),
+            retriever=LoadedRetriever("m", Retrievers(folder / "t5", device="cpu"), terms),
             nearest=nearest,
         )
         await model.start()

@@ -180,9 +180,16 @@ def test_what_found_most_on_the_test_sets_finds_the_premises(
         return made
 
     def loaded(checkpoint: str) -> Any:
-        return SimpleNamespace(
+        made = SimpleNamespace(
             encoder=encoder, tokens=tokens, document_length=512, checkpoint=checkpoint, vectors=vectors
         )
+
+        async def of(repository: str) -> Any:
+            assert repository == REPOSITORY
+            return made
+
+        made.of = of
+        return made
 
     goal = "⊢ base two three"
     request = RetrieveRequest(
@@ -215,6 +222,10 @@ class Encoder:
     def __init__(self) -> None:
         self.encoder, self.tokens, self.document_length = torch.nn.Identity(), None, 8
         self.checkpoint = ""
+        self.own: dict[str, Encoder] = {}
+
+    async def of(self, repository: str) -> Encoder:
+        return self.own.get(repository, self)
 
     async def vectors(self, texts: Sequence[str]) -> list[list[float]]:
         return [[1.0] for _ in texts]
@@ -308,6 +319,24 @@ def test_two_retrievers_and_many_repositories_are_each_embedded_once(making: Mak
         small.close()
 
     asyncio.run(work())
+
+
+def test_each_repository_is_searched_with_its_own_retriever_and_a_newer_one_is_ready_for_the_same(
+    making: Making, tmp_path: Path
+) -> None:
+    making.go.set()
+    before, after = Encoder(), Encoder()
+    before.own, after.own = ({"r1": Encoder()} for _ in range(2))
+
+    async def work() -> None:
+        found = Premises(spec_of(tmp_path))
+        for repository in ("r1", "r2"):
+            await found._nearest_of(before, "", repository, "⊢ p", 1)
+        await found.warm(before, after)
+        found.close()
+
+    asyncio.run(work())
+    assert making.made == [(before.own["r1"], "r1"), (before, "r2"), (after.own["r1"], "r1"), (after, "r2")]
 
 
 def test_a_repository_that_cannot_be_searched_keeps_no_other_from_it(

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from pipeline.models.adapters import model_for
+from pipeline.models.adapters import adapters_of, model_for
 from pipeline.models.chain import Chain
 from pipeline.models.libraries import device_of
 from pipeline.models.model_files import DESCRIPTION
 from pipeline.models.retriever.baselines import Finder
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import load_ckpt, load_encoder, load_tokens
+from pipeline.models.retriever.encoder import load_ckpt, load_encoder, load_tokens, with_adapter
 from pipeline.models.retriever.index import Retriever, top_k
 from pipeline.models.retriever.places import Place
 from pipeline.models.text import query_text
@@ -50,6 +51,36 @@ def load_retriever(
     torch.nn.Module.to(encoder, device_of(str(device)))
     encoder.train(False)
     return Retriever(encoder, tokens, **lengths)
+
+
+class Retrievers:
+    """The retrievers of a checkpoint, on one device: the one for all, or that of each repository.
+
+    Those share the weights of their base, which is the retriever of a repository without an adapter.
+    """
+
+    def __init__(self, model: str | Path, *, device: str | torch.device = "auto") -> None:
+        """Load the base, or the one for all; arguments and errors as `load_retriever`'s."""
+        self._base = load_retriever(model, device=device, repository="")
+        self._adapters = adapters_of(model)
+        self._own: dict[str, Retriever] = {}
+
+    @property
+    def by_repository(self) -> bool:
+        return bool(self._adapters)
+
+    def of(self, repository: str) -> Retriever:
+        """Return a repository's, loaded when it is first asked for.
+
+        Raises:
+            CheckpointError: its adapter is damaged.
+        """
+        if repository not in self._adapters:
+            return self._base
+        if repository not in self._own:
+            encoder = with_adapter(self._base.encoder, self._adapters[repository])
+            self._own[repository] = replace(self._base, encoder=encoder)
+        return self._own[repository]
 
 
 class PremiseFinder(Finder):

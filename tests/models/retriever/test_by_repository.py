@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,10 +23,14 @@ from pipeline.models.model_files import file_digest, files_in
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import load_encoder, load_tokens, train_adapter
-from pipeline.models.retriever.finder import PremiseFinder, load_retriever
+from pipeline.models.retriever.finder import PremiseFinder, Retrievers, load_retriever
 from pipeline.models.retriever.index import embed_texts
 from pipeline.models.retriever.job import RetrieverJob
 from pipeline.models.retriever.learning import learn, measure, plan
+from pipeline.serve.engines import LoadedRetriever, Terms
+from pipeline.serve.measures import Measures
+from pipeline.serve.schemas import Problem
+from pipeline.serve.spec import Limits, Provenance
 from tests.support.retrieval import small_config, write_dataset
 
 pytestmark = pytest.mark.timeout(300)
@@ -189,6 +194,39 @@ def test_an_adapter_alone_is_trained_and_a_new_one_changes_no_vector(model: Path
     train_adapter(other, rank=4, seed=8)
     digests = [tensors_digest(one.state_dict()) for one in (encoder, same, other)]
     assert digests[0] == digests[1] != digests[2]
+
+
+def test_a_server_has_each_repository_s_retriever_on_one_base(learned: Learned, model: Path) -> None:
+    folder, text = learned.chain.path(learned.second.checkpoint), "⊢ p"
+    retrievers = Retrievers(folder, device="cpu")
+    terms = Terms(Provenance(folder.name), Limits(), Measures())
+    served, named = (
+        LoadedRetriever("m", retrievers, terms, repository=repository) for repository in ("", TWO)
+    )
+
+    async def work() -> None:
+        await served.start()
+        await named.start()
+        try:
+            for repository, source in ((ONE, folder), (TWO, folder), (NEW, model)):
+                own, alone = (
+                    await served.of(repository),
+                    load_retriever(source, device="cpu", repository=repository),
+                )
+                assert await own.vectors([text]) == alone.vectors([text]), repository
+                weights = {weight.data_ptr() for weight in own.encoder.parameters()}
+                assert weights >= {weight.data_ptr() for weight in served.encoder.parameters()}, (
+                    "they share them"
+                )
+                assert own is await served.of(repository)
+            assert await named.encode(text) == (await (await served.of(TWO)).vectors([text]))[0]
+            with pytest.raises(Problem, match="an adapter for each repository, and this is for none"):
+                await served.encode(text)
+        finally:
+            await named.close()
+            await served.close()
+
+    asyncio.run(work())
 
 
 def test_a_chain_stays_of_its_kind(learned: Learned) -> None:

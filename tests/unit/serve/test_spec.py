@@ -75,12 +75,13 @@ def test_what_is_written_is_read_as_it_was(tmp_path: Path) -> None:
         assert ServeSpec.read(tmp_path / "spec.json") == made
 
 
-def test_a_tactic_model_is_served_with_a_repository_s_adapter() -> None:
+@pytest.mark.parametrize("kind", ["tactics", "retriever"])
+def test_a_model_is_served_with_a_repository_s_adapter(kind: str) -> None:
     table = '[[serve.models]]\nname = "a"\nkind = "{}"\nrepository = "github.com/owner/name"\n'
-    (made,) = spec(table.format("tactics")).models
+    (made,) = spec(table.format(kind)).models
     assert (made.source, made.repository) == (PROMOTED, "github.com/owner/name")
-    with pytest.raises(ConfigError, match='"retriever" and names a repository'):
-        settings(table.format("retriever"))
+    with pytest.raises(ConfigError, match='"encoder" and names a repository'):
+        settings(table.format("encoder") + 'model = "./encoder"\n')
 
 
 def test_the_specification_follows_the_settings() -> None:
