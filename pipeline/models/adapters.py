@@ -35,7 +35,8 @@ ADAPTER = "adapter_config.json"
 BASE = "base.json"
 _CONFIG = "config.json"
 Purpose = Literal["CAUSAL_LM", "FEATURE_EXTRACTION"]
-"""PEFT's name of what an adapter's model does: the tactic model's, the retriever's."""
+"""PEFT's name of what an adapter's model does."""
+OF_RETRIEVERS: Purpose = "FEATURE_EXTRACTION"
 
 
 def new_adapter(rank: int, purpose: Purpose) -> Any:

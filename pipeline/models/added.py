@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from pipeline.models.adapters import ADAPTER, OF_RETRIEVERS
 from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts, checkpoint_id
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import CheckpointError
@@ -42,13 +43,14 @@ def kind_of(folder: Path) -> ModelKind:
             f"{folder} holds no model: there are no weights in it. Name the folder that a trainer wrote, or one that "
             "`hf download` made"
         )
-    if (folder / "adapter_config.json").is_file():
-        return "tactics"
     try:
+        if (adapter := folder / ADAPTER).is_file():
+            purpose = json.loads(adapter.read_text(encoding="utf-8")).get("task_type")
+            return "retriever" if purpose == OF_RETRIEVERS else "tactics"
         named = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("architectures") or [""]
     except (OSError, ValueError, AttributeError) as error:
         raise CheckpointError(
-            f"{folder / 'config.json'} cannot be read ({error}). Restore the folder"
+            f"the configuration in {folder} cannot be read ({error}). Restore the folder"
         ) from error
     return next((kind for end, kind in _BY_ARCHITECTURE.items() if str(named[0]).endswith(end)), "retriever")
 

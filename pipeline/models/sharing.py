@@ -1,6 +1,6 @@
 """Share a checkpoint: a folder that other programs load, with a model card.
 
-    sentence-transformers   `SentenceTransformer(folder)`: a retriever, with its pooling
+    sentence-transformers   `SentenceTransformer(folder)`: a retriever, with its pooling; an adapter is merged
     transformers            `AutoModel….from_pretrained(folder)`: every weight; an adapter is merged into its base
     peft                    `PeftModel.from_pretrained(base, folder)`: a tactic model's adapter alone
 
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline.models.adapters import ADAPTER, BASE, adapters_of
+from pipeline.models.adapters import ADAPTER, BASE, adapters_of, base_of
 from pipeline.models.chain import Chain
 from pipeline.models.errors import LearningError
 from pipeline.models.measures import BASELINES, baselines_of
@@ -112,7 +112,7 @@ class Shared:
         known = FORMATS[self.model]
         adapter = (self.folder / ADAPTER).is_file()
         if wanted is None:
-            return "peft" if adapter else known[0]
+            return "peft" if adapter and "peft" in known else known[0]
         result = next((one for one in known if one == wanted), None)
         if result is None:
             raise SharingError(
@@ -171,8 +171,8 @@ def write_shared(shared: Shared, out: Path, wanted: str | None = None) -> Format
     shutil.rmtree(beside, ignore_errors=True)
     with writing(beside, (f"{out} cannot be written", "Make room, or name another folder")):
         beside.mkdir(parents=True)
-        if written == "transformers" and (shared.folder / ADAPTER).is_file():
-            _merge(shared.folder, beside)
+        if written != "peft" and (shared.folder / ADAPTER).is_file():
+            _merge(shared, beside)
         else:
             _copy(shared, beside)
         if written == "peft":
@@ -194,17 +194,29 @@ def _copy(shared: Shared, out: Path) -> None:
             shutil.copyfile(path, out / path.name)
 
 
-def _merge(source: Path, out: Path) -> None:
+def _merge(shared: Shared, out: Path) -> None:
     """Write an adapter's model with every weight."""
-    from pipeline.models.libraries import quiet_libraries
+    from peft import PeftModel
+
+    from pipeline.models.libraries import load_tokenizer, quiet_libraries
+    from pipeline.models.retriever.encoder import load_encoder
     from pipeline.models.tactics.models import load_model
 
-    result = load_model(source)
+    source = shared.folder
+    adapted: Any
     with quiet_libraries():
-        merged: Any = result.model
-        merged.merge_and_unload().save_pretrained(str(out))
-        result.tokenizer.save_pretrained(out)
-    result.lengths.save(out)
+        if shared.model == "retriever":
+            base = base_of(source)
+            adapted, tokenizer = (
+                PeftModel.from_pretrained(load_encoder(base), str(source)),
+                load_tokenizer(base),
+            )
+        else:
+            result = load_model(source)
+            adapted, tokenizer = result.model, result.tokenizer
+            result.lengths.save(out)
+        adapted.merge_and_unload().save_pretrained(str(out))
+        tokenizer.save_pretrained(out)
 
 
 def _name_base(shared: Shared, out: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from transformers import AutoModelForCausalLM, T5EncoderModel
 
 from pipeline.models.chain import Chain, Step, TrainingFacts
@@ -17,6 +18,8 @@ from pipeline.models.curve import Curve
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import quiet_libraries
 from pipeline.models.model_files import begun
+from pipeline.models.retriever.encoder import load_encoder, load_tokens, train_adapter
+from pipeline.models.retriever.index import embed_texts
 from pipeline.models.sharing import Shared, SharingError, card, write_shared
 from store.events.models import ModelKind
 from store.view.rows import CheckpointRow, EvaluationRow
@@ -154,6 +157,28 @@ def test_of_adapters_by_repository_one_is_written_by_name(tmp_path: Path) -> Non
         replace(of, repository=None)
     with pytest.raises(SharingError, match="has one model for all repositories: leave --repository out"):
         shared(tmp_path / "one", "tactics", base, repository=b)
+
+
+def test_of_a_retriever_s_adapters_one_is_merged_into_its_base(tmp_path: Path) -> None:
+    base, repository = make_tiny_retriever(tmp_path / "base"), "example.org/a"
+    encoder, tokens = load_encoder(base), load_tokens(base)
+    train_adapter(encoder, rank=2, seed=7)
+    for name, weight in encoder.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight)
+
+    def write(folder: Path) -> None:
+        encoder.save_pretrained(folder / "adapters" / "of-a")
+
+    named = {"adapters": {repository: "of-a"}}
+    of = shared(tmp_path, "retriever", base, write=write, about=named, repository=repository)
+    assert write_shared(of, tmp_path / "out") == "sentence-transformers"
+    plain, adapted, merged = (
+        embed_texts(one, tokens, ["⊢ p"], 64)
+        for one in (load_encoder(base), encoder, load_encoder(tmp_path / "out"))
+    )
+    assert (merged - adapted).abs().max() < 1e-5 < (merged - plain).abs().max()
+    assert load_tokens(tmp_path / "out")("⊢ p", 64).tolist() == tokens("⊢ p", 64).tolist()
 
 
 def test_nothing_is_overwritten_and_no_format_is_made_up(retriever: Shared, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils.hub import cached_file, is_offline_mode
 
-from pipeline.models.adapters import base_of, new_adapter
+from pipeline.models.adapters import OF_RETRIEVERS, base_of, new_adapter
 from pipeline.models.batching import by_length, goes_together, padded
 from pipeline.models.errors import CheckpointError, NotFetchedError
 from pipeline.models.libraries import UNLOADABLE, load_weights, quiet_libraries
@@ -166,7 +166,7 @@ def with_adapter(encoder: Encoder, folder: str | Path) -> Encoder:
             result.load_adapter(str(folder))
     except UNLOADABLE as error:
         raise _not_loadable(f"the adapter {folder}", folder, error) from error
-    return result.train(encoder.training)
+    return result.to(encoder.device).train(encoder.training)
 
 
 def train_adapter(encoder: Encoder, *, rank: int, seed: int) -> None:
@@ -179,7 +179,7 @@ def train_adapter(encoder: Encoder, *, rank: int, seed: int) -> None:
         return
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        encoder.add_adapter(new_adapter(rank, "FEATURE_EXTRACTION"))
+        encoder.add_adapter(new_adapter(rank, OF_RETRIEVERS))
 
 
 def has_adapter(encoder: Encoder) -> bool:

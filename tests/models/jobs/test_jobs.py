@@ -401,6 +401,7 @@ def test_a_retriever_s_adapters_are_a_chain_and_what_another_one_did_is_not_meas
     adapters = {name: own / "adapter_model.safetensors" for name, own in adapters_of(folder).items()}
     assert adapters.keys() == {FIRST, SECOND}
     assert sum(path.stat().st_size for path in adapters.values()) == two["size_bytes"]
+    assert kind_of(adapters[SECOND].parent) == "retriever", "as which it may be added"
     before, after = first.of("evaluation_finished")[0], second.of("evaluation_finished")[0]
     of_the_checkpoint = {"checkpoint", "evaluation", "job"}
     assert {name for name, value in before.items() if after[name] != value} == of_the_checkpoint
