@@ -37,12 +37,11 @@ from pipeline.jobs.specs import (
     CheckSpec,
     ProgramRung,
     ProveSpec,
-    TrainRetrieverSpec,
     TrainSpec,
     TrainTacticsSpec,
 )
 from pipeline.models.datasets import dataset_of
-from pipeline.models.errors import CorpusError, DatasetError, NothingToLearnError
+from pipeline.models.errors import CorpusError, DatasetError
 from store.domain.identity import short_hash
 from store.errors import LogError
 from store.leandojo.choosing import ImportCycleError, NothingToExportError, choose
@@ -211,44 +210,31 @@ def _failures_of_a_search() -> Iterator[None]:
 
 
 def _to_train(order: TrainSpec, place: Path, sources: Sources) -> Inputs:
-    from pipeline.models.config import ProgressConfig
-    from pipeline.models.progress.steps import write_steps
     from pipeline.models.tactics.accepted import accepted, write_accepted
-    from pipeline.models.training_job import configured
 
     store = InputStore(sources.contents)
-    with closing(queries.connect(sources.database_db)) as view, store.scratch() as scratch:
+    with (
+        closing(queries.connect(sources.database_db)) as view,
+        LogReader.open(sources.events_db) as log,
+        store.scratch() as scratch,
+    ):
         out = scratch / "dataset"
-        if not isinstance(order, TrainTacticsSpec | TrainRetrieverSpec):
-            try:
-                write_steps(
-                    out,
-                    view,
-                    repository=order.repository,
-                    trace=order.trace,
-                    split=configured(ProgressConfig.from_dict, order.config).split,
-                )
-            except NothingToExportError as error:
-                raise NothingToLearnError(str(error)) from error
-        else:
-            with LogReader.open(sources.events_db) as log:
-                try:
-                    export_leandojo(
-                        out,
-                        log=log,
-                        view=view,
-                        repositories=(order.repository,),
-                        trace=order.trace,
-                        # All the theorems again, which training does not read.
-                        with_database=False,
-                    )
-                except NothingToExportError as error:
-                    raise DatasetError(str(error)) from error
-                except ImportCycleError as error:
-                    raise CorpusError(str(error)) from error
-                if isinstance(order, TrainTacticsSpec):
-                    of = order.proofs_of
-                    write_accepted(out, accepted(view, log, repositories=of))
+        try:
+            export_leandojo(
+                out,
+                log=log,
+                view=view,
+                repositories=(order.repository,),
+                trace=order.trace,
+                # All the theorems again, which training does not read.
+                with_database=False,
+            )
+        except NothingToExportError as error:
+            raise DatasetError(str(error)) from error
+        except ImportCycleError as error:
+            raise CorpusError(str(error)) from error
+        if isinstance(order, TrainTacticsSpec):
+            write_accepted(out, accepted(view, log, repositories=order.proofs_of))
         files = sorted(path for path in out.rglob("*") if path.is_file())
         options: dict[str, bytes | Path | Input] = {
             f"{DATASET}{path.relative_to(out)}": path for path in files

@@ -78,7 +78,7 @@ def theorems(path: Path) -> Iterator[Theorem]:
                 try:
                     theorem = read(data)
                 except ValueError as error:
-                    raise DatasetError(f"{path}: theorem {number}{_flaw(error)}. {_AGAIN}") from error
+                    raise DatasetError(f"{path}: theorem {number}{flaw_of(error)}. {_AGAIN}") from error
                 yield theorem
                 number += 1
     except OSError as error:
@@ -98,8 +98,8 @@ def _reader() -> Callable[[Any], Theorem]:
     return TypeAdapter(Theorem).validate_python
 
 
-def _flaw(error: ValueError) -> str:
-    """Return the first place in a theorem that is not as it should be, and what should be there."""
+def flaw_of(error: ValueError | RecursionError) -> str:
+    """Return the first place that is not as it should be, and what should be there."""
     from pydantic import ValidationError
 
     if not isinstance(error, ValidationError):
@@ -165,18 +165,15 @@ def _set_modes(place: Path, *, folders: int, files: int) -> None:
             Path(parent, name).chmod(files)
 
 
-def exported_position(dataset: Path, *keys: str) -> int:
-    """Return the log position in a dataset's metadata.json, under these keys.
+def exported_position(dataset: Path) -> int:
+    """Return the log position in a dataset's metadata.json.
 
     Raises:
         DatasetError: the file is missing or damaged.
     """
     metadata = dataset / "metadata.json"
     try:
-        result = json.loads(metadata.read_bytes())
-        for key in keys:
-            result = result[key]
-        return int(result)
+        return int(json.loads(metadata.read_bytes())["everlean"]["position"])
     except (FileNotFoundError, ValueError, KeyError, TypeError) as error:
         raise DatasetError(
             f"{metadata} does not say of which position the dataset is ({first_line(error)}). Remove {dataset}: it is "

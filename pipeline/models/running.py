@@ -9,6 +9,7 @@ one. A saved step counts once all of it is on the disk; then the earlier ones ar
 
 from __future__ import annotations
 
+import abc
 import importlib
 import json
 import math
@@ -16,9 +17,9 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from accelerate import PartialState
@@ -33,10 +34,12 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.trainer_utils import SaveStrategy
 
 from pipeline.jobs import preemption
+from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts
+from pipeline.models.config import Config
 from pipeline.models.curve import Curve
 from pipeline.models.errors import CheckpointError, ConfigError, disk_reason
 from pipeline.models.libraries import check_finite, device_of, diverged, quiet_libraries
-from pipeline.models.model_files import changed_file, file_digest, files_in
+from pipeline.models.model_files import changed_file, file_digest, files_in, start_of, versions
 from pipeline.models.ranks import any_of, is_first, meet, of_first, world
 from store.files import sync_tree, write_whole
 
@@ -102,13 +105,28 @@ def run(trainer: Any, on_step: OnStep, saves: Saves | None = None) -> int:
     return int(trainer.state.global_step)
 
 
-class LibraryTrainer:
+@dataclass(frozen=True, slots=True)
+class FitResult:
+    """The facts of a training run: rows it saw, rows it dropped, optimiser steps, and its measures, by name."""
+
+    rows: int
+    dropped: int
+    steps: int
+    measures: Mapping[str, float]
+
+
+class LibraryTrainer(abc.ABC):
     """What LeanDojo's trainers have in common: their arguments of that name, and how they run, report and write.
 
     Attributes:
         model_name, output_dir: as LeanDojo-v2's trainers have them.
         device: where.
+        settings: what a checkpoint follows from beside its model and its data.
     """
+
+    kind: ClassVar[str]
+    libraries: ClassVar[tuple[str, ...]]
+    settings: Config
 
     def __init__(
         self,
@@ -148,6 +166,58 @@ class LibraryTrainer:
             "logging_nan_inf_filter": False,
             "disable_tqdm": True,
         }
+
+    def follows_from(self) -> dict[str, Any]:
+        """Return what a checkpoint follows from beside its data, the settings of this trainer among it."""
+        return {
+            "base": self.model_name,
+            "begun": start_of(Path(self.model_name)),
+            "settings": self.settings.to_dict(),
+        }
+
+    def about(self) -> dict[str, Any]:
+        """Return further fields of a checkpoint's description."""
+        return {}
+
+    def description(self, rows: str, fitted: FitResult, seconds: float) -> dict[str, Any]:
+        """Return the content of the checkpoint.json of `output_dir`; `rows` is the SHA-256 of what was learned."""
+        return {
+            "kind": self.kind,
+            **self.follows_from(),
+            "rows": rows,
+            "versions": versions(self.libraries),
+            "device": str(self.device),
+            "seconds": seconds,
+            **self._said(fitted),
+        }
+
+    @abc.abstractmethod
+    def write(self, folder: Path) -> None:
+        """Write the model, its tokenizer and the curve of its training into a folder, made if need be.
+
+        Raises:
+            OSError, SafetensorError: the disk refused.
+        """
+
+    def put(
+        self,
+        chain: Chain,
+        step: Step,
+        fitted: FitResult,
+        *,
+        seconds: float,
+        warnings: tuple[str, ...],
+        about: Mapping[str, Any],
+    ) -> Checkpoint:
+        """Put what was trained into a chain (`Chain.put`); `about` is what its description has beside."""
+        said = {**about, **self._said(fitted)}
+        facts = TrainingFacts(
+            fitted.steps, self.device.type, seconds, versions(self.libraries), warnings, said
+        )
+        return chain.put(step, self.write, facts)
+
+    def _said(self, fitted: FitResult) -> dict[str, Any]:
+        return {"fitted": {**asdict(fitted), "measures": dict(fitted.measures)}, **self.about()}
 
     def drive(self, trainer: Any, on_step: OnStep, saves: Saves | None = None) -> int:
         """Run a trainer as `run` does, and keep its curve."""

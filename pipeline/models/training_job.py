@@ -273,10 +273,6 @@ def dataset_taken(spec: JobSpec[Any], chain: Path) -> Path:
 class TrainingJob(Measuring[C]):
     """A job that trains one model; see the module. `C` is the model's configuration."""
 
-    model: ClassVar[ModelKind]
-    position: ClassVar[tuple[str, ...]] = ("everlean", "position")
-    """The keys of the log position in a dataset's metadata.json."""
-
     def __init__(self, config: C, spec: JobSpec[TrainSpec], reporter: Reporter) -> None:
         self.order = order = spec.parameters
         # Every checkpoint answers the same questions, and the seed draws them.
@@ -303,7 +299,7 @@ class TrainingJob(Measuring[C]):
             JobError, OSError: see `dataset_taken`.
         """
         place = dataset_taken(self.spec, self.order.chain)
-        return place, exported_position(place, *self.position)
+        return place, exported_position(place)
 
     @abc.abstractmethod
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:

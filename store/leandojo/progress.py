@@ -15,12 +15,12 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from store.domain.splits import Side, Split
+from store.domain.splits import Side
 from store.errors import LogError
 from store.leandojo.choosing import NothingToExportError, choose
 from store.leandojo.exporting import one_moment
@@ -54,9 +54,6 @@ def export_progress(
     *,
     view: sqlite3.Connection,
     repositories: Collection[str] = (),
-    trace: str | None = None,
-    split: Split = "random",
-    sides: Sequence[Side] = SIDES,
 ) -> ProgressReport:
     """Write the dataset to a file, in the place of an earlier one. The daemon may be running.
 
@@ -65,32 +62,25 @@ def export_progress(
         view: a connection for queries (`store.view.queries.connect`), or one to the view as of an earlier
             time.
         repositories: keys, or the ends of them; none means all. The newest trace of each is taken.
-        trace: the id of the only one to take.
-        split: of the sides.
-        sides: in this order; the test side is for measuring alone.
 
     Raises:
-        NothingToExportError: no such trace is known, or it has no proof to learn from.
+        NothingToExportError: there is no trace, or none with a proof to learn from.
         NotReplaceableError: `out` exists and is no such dataset.
         LogError: the disk refused; `out` is unchanged.
     """
     started = time.monotonic()
     _check_replaceable(out)
-    proofs = dict.fromkeys(sides, 0)
-    steps = dict.fromkeys(sides, 0)
+    proofs = dict.fromkeys(SIDES, 0)
+    steps = dict.fromkeys(SIDES, 0)
     seen: set[int] = set()
     repeated = 0
     with one_moment(view), translated(out):
-        chosen = [
-            item.row
-            for item in choose(view, repositories, every_commit=False, trace=trace)
-            if item.in_dataset
-        ]
+        chosen = [item.row for item in choose(view, repositories, every_commit=False) if item.in_dataset]
         traces = [row.trace for row in chosen]
         position = queries.position(view)
         with replaced_file(out) as file:
-            for side in sides:
-                for proof in training_proofs(view, split, side, traces=traces):
+            for side in SIDES:
+                for proof in training_proofs(view, "random", side, traces=traces):
                     known = hash(
                         (proof.split_key, *((step.state_before, step.tactic) for step in proof.steps))
                     )

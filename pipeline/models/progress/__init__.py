@@ -2,7 +2,7 @@
 
 It orders a search as LeanProgress does (arXiv:2502.17925). LeanDojo's names are here, loaded when they are first used:
 
-    from pipeline.models.progress import ProgressModel, ProgressTrainer, Step
+    from pipeline.models.progress import ProgressModel, ProgressTrainer
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipeline.lean.tactic_text import Step as Step
     from pipeline.models.progress.model import ProgressModel as ProgressModel
     from pipeline.models.progress.training import ProgressTrainer as ProgressTrainer
 
 _MODULES = {
     "model": ("ProgressModel",),
-    "steps": ("Step",),
     "training": ("ProgressTrainer",),
 }
 

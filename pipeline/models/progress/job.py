@@ -1,8 +1,8 @@
 """Train a progress model on a task on top of a checkpoint, and measure its errors; the job `train_progress`.
 
 The configuration is a `ProgressConfig`. The model learns the steps of the training side, and those of the val side
-choose the best epoch (both in one file); the test side is in a file that only measuring reads. Proofs of earlier tasks'
-training sides are replayed beside the new ones (`pipeline.models.replay`).
+choose the best epoch; where that has none, proofs of the training side do. Proofs of earlier tasks' training sides are
+replayed beside the new ones (`pipeline.models.replay`).
 
 Metrics are "mae" and "mse", in steps and the square of them, lower being better, and "within_1", the share predicted
 within one step, 0..1; each with the bounds of its bootstrap interval, "…_low" and "…_high". A split without a step has
@@ -11,26 +11,22 @@ none. A job that is started again continues from the last step that was saved.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import time
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, astuple
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import TrainSpec
-from pipeline.models.chain import Checkpoint, TrainingFacts
+from pipeline.models.chain import Checkpoint
 from pipeline.models.config import ProgressConfig
 from pipeline.models.datasets import TaskData
-from pipeline.models.errors import DatasetError, NothingToLearnError
+from pipeline.models.errors import NothingToLearnError
 from pipeline.models.measures import Evaluation, by_theorem, summarise
-from pipeline.models.model_files import versions
 from pipeline.models.progress.model import ProgressModel
-from pipeline.models.progress.steps import LEARN, TEST, Dataset, Row, file_of, read_dataset
-from pipeline.models.progress.training import LIBRARIES, ProgressTrainer, TrainedProgress
+from pipeline.models.progress.steps import Dataset, Row, digest_of, held_back, read_split
+from pipeline.models.progress.training import ProgressTrainer
 from pipeline.models.ranks import world
 from pipeline.models.replay import Replay, chosen, version_before
 from pipeline.models.running import Saves
@@ -40,6 +36,8 @@ from store.events.models import ModelKind
 METRICS = ("mae", "mse", "within_1")
 """The mean absolute error and the mean squared error, in steps; the share predicted within one step, 0..1."""
 _AT_ONCE = 1024
+_HELD_OUT = 0.2
+"""The share of the proofs that choose the best epoch, where none is on the val side."""
 
 
 def lesson(
@@ -48,7 +46,7 @@ def lesson(
     """Return the rows to learn for a task, the replayed ones last, and how many are replayed of each task.
 
     Args:
-        task: with a dataset of `write_steps`.
+        task: with a dataset in LeanDojo's form.
         config: how many are replayed.
         earlier: the tasks to replay; of one with the task's name, an earlier version of it, the rows that it has are
             not learned again, only replayed (`ProgressConfig.only_new`), if what is new fills a batch.
@@ -56,60 +54,36 @@ def lesson(
     Raises:
         DatasetError: a dataset cannot be used.
     """
-    read = read_dataset(file_of(task.dataset, config.split, LEARN))
-    own = read.rows
+
+    def side(one: TaskData, name: str) -> list[Row]:
+        return read_split(one.dataset / config.split / f"{name}.json")
+
+    train, val = side(task, "train"), side(task, "val")
+    if not train:
+        raise NothingToLearnError(f"{task.name} has no step to learn from on the training side")
+    own = (
+        Dataset(tuple(train), tuple(val)) if val else held_back(train, eval_ratio=_HELD_OUT, seed=config.seed)
+    )
     before = version_before(task, earlier) if config.only_new else None
-    again = True
-    if before is not None:
-        steps = {row.step for row in _trained_on(before, config)}
-        new = tuple(row for row in own if row.side != "train" or row.step not in steps)
-        again = sum(row.side == "train" for row in new) < config.batch_size
-        own = own if again else new
-    learned = {row.step for row in own}
-    # One statement is on one side for life; this holds for files that are no export of ours too.
-    held_out = {row.proof for row in own if row.side != "train"}
+    known = set() if before is None else {row.step for row in side(before, "train")}
+    new = tuple(row for row in own.train if row.step not in known)
+    again = before is None or len(new) < config.batch_size
+    learned = own.train if again else new
+    taken = {row.step for row in (*learned, *own.held_out)}
 
     def chosen_of(one: TaskData, most: int) -> Sequence[Row]:
-        rows = [
-            row for row in _trained_on(one, config) if row.step not in learned and row.proof not in held_out
-        ]
-        return chosen(rows, most, config.seed)
+        return chosen([row for row in side(one, "train") if row.step not in taken], most, config.seed)
 
     tasks = [one for one in earlier if one.name != task.name or not again]
     size = config.replay_size if config.replay_share else 0
     replay: Replay[Row] = Replay.of_tasks(tasks, chosen_of, size=size, seed=config.seed)
-    trained = sum(row.side == "train" for row in own)
-    result = replay.beside(trained, config.replay_share)
-    if not result and own is read.rows:
-        return read, {}
-    rows = (*own, *(row for _, row in result))
-    digest = hashlib.sha256(f"{read.digest} {_digest(rows)}".encode()).hexdigest()
-    return Dataset(rows, read.incomplete, digest), dict(Counter(name for name, _ in result))
+    replayed = replay.beside(len(learned), config.replay_share)
+    rows = (*learned, *(row for _, row in replayed))
+    return Dataset(rows, own.held_out), dict(Counter(name for name, _ in replayed))
 
 
-def _trained_on(task: TaskData, config: ProgressConfig) -> list[Row]:
-    """Return the rows of a task's training side."""
-    rows = read_dataset(file_of(task.dataset, config.split, LEARN)).rows
-    return [row for row in rows if row.side == "train"]
-
-
-_KEPT = (
-    "max_length",
-    "proofs",
-    "rows",
-    "by_side",
-    "incomplete",
-    "cut",
-    "epochs",
-    "best_epoch",
-    "held_out",
-    "constant",
-)
-"""Fields of `TrainedProgress` that a checkpoint.json has too; `ProgressModel` reads `max_length`."""
-
-
-def _warnings(made: TrainedProgress) -> tuple[str, ...]:
-    error, constant = made.held_out.mse, made.constant.mse
+def _warnings(measures: Mapping[str, float]) -> tuple[str, ...]:
+    error, constant = measures["mse"], measures["constant_mse"]
     if error < constant:
         return ()
     text = (
@@ -147,60 +121,41 @@ def evaluate(
         metrics=summarise(rated, proofs, seed=seed, names=METRICS),
         n=len(rows),
         theorems=len(set(proofs)),
-        dataset=_digest(rows),
-        scores=by_theorem([off for off, _, _ in rated], [(repr(proof),) for proof in proofs]),
+        dataset=digest_of(rows),
+        scores=by_theorem([off for off, _, _ in rated], proofs),
         seconds=time.monotonic() - started,
     )
 
 
-def _digest(rows: Sequence[Row]) -> str:
-    digest = hashlib.sha256()
-    for row in rows:
-        digest.update(json.dumps([*astuple(row.step), row.steps_remaining]).encode())
-    return digest.hexdigest()
-
-
-_FILES = {"test": TEST, "val": LEARN}
-
-
-def _rows_of(path: Path, split: str) -> list[Row]:
-    if not path.stat().st_size:
-        raise NothingToLearnError(f"no step is on the {split} side")
-    rows = [row for row in read_dataset(path).rows if split == "test" or row.side == split]
-    if not rows:
-        raise NothingToLearnError(f"no step is on the {split} side")
-    return rows
-
-
 class ProgressJob(TrainingJob[ProgressConfig]):
     model: ClassVar[ModelKind] = "progress"
-    position: ClassVar[tuple[str, ...]] = ("position",)
 
     def paths(self, task: TaskData, split: str) -> tuple[Path, ...]:
-        return (file_of(task.dataset, self.config.split, _FILES[split]),)
+        return (task.dataset / self.config.split / f"{split}.json",)
 
     def settings(self) -> list[Any]:
         return [self.measured_with.seed]
 
     def measure(self, checkpoint: str, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
         (path,), config = self.paths(task, split), self.measured_with
+        rows = read_split(path)
+        if not rows:
+            raise NothingToLearnError(f"no step is on the {split} side")
         model = self.loaded(
             self.chain.path(checkpoint), lambda source: ProgressModel(source, device=config.device)
         )
-        return evaluate(model, _rows_of(path, split), seed=config.seed, on_batch=on_batch)
+        return evaluate(model, rows, seed=config.seed, on_batch=on_batch)
 
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
         config = self.config
-        path = file_of(task.dataset, config.split, LEARN)
-        if not path.is_file():
-            raise DatasetError(f"{task.name}: {path} is not there")
         data, replayed = lesson(task, config, self.replayed)
         step = self.chain.step(task, config, parent=self.order.parent, data=data.digest)
 
         def make(run: Path) -> Checkpoint:
+            began = time.monotonic()
             saves = Saves(run / "steps", 60 * config.save_minutes, self.tensorboard)
             trainer = ProgressTrainer(
-                path,
+                task.dataset,
                 step.start,
                 run / "model",
                 max_length=config.max_seq_len,
@@ -211,13 +166,15 @@ class ProgressJob(TrainingJob[ProgressConfig]):
                 device=config.device,
                 report_to=saves.report_to,
             )
-            result = trainer.fit(data, on_step, saves)
-            about = {name: value for name, value in asdict(result).items() if name in _KEPT}
-            about["replayed"] = replayed
-            facts = TrainingFacts(
-                result.steps, result.device, result.seconds, versions(LIBRARIES), _warnings(result), about
+            fitted = trainer.fit(data, on_step, saves)
+            return trainer.put(
+                self.chain,
+                step,
+                fitted,
+                seconds=time.monotonic() - began,
+                warnings=_warnings(fitted.measures),
+                about={"replayed": replayed},
             )
-            return self.chain.put(step, trainer.write, facts)
 
         return self.chain.once(step, make)
 

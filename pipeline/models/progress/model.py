@@ -90,15 +90,12 @@ class ProgressModel:
             ) from error
 
 
-def load_model(
-    model: str | Path, *, new_head: bool, dtype: torch.dtype = torch.float32
-) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
+def load_model(model: str | Path, *, new_head: bool) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
     """Return the tokenizer and the model with one number a text.
 
     Args:
         model: the folder or hub name.
         new_head: accept a model without such a head, or with another one, and initialise a new one at random.
-        dtype: of the weights.
 
     Raises:
         ModelError: it cannot be loaded, or has no such head where one is wanted.
@@ -110,7 +107,7 @@ def load_model(
             model,
             num_labels=1,
             problem_type="regression",
-            dtype=dtype,
+            dtype=torch.float32,
             ignore_mismatched_sizes=new_head,
         )
     except UNLOADABLE as error:

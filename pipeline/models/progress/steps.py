@@ -1,16 +1,7 @@
-"""Steps of proofs that a progress model learns from: a dataset's rows, and a job's exported dataset.
+"""Steps of proofs that a progress model learns from, each with the number of those that came after it.
 
-A dataset is a JSONL file of steps, split by proof and not by row. `everlean export progress` writes one; LeanProgress's
-own, without `proof` and `side`, are read too. Which of their rows are of one proof is then read off the rows: those
-that follow on one another, and those of one statement.
-
-A training job's dataset (`pipeline.models.datasets`):
-
-    <chain>/.datasets/<job>/learn.jsonl     the sides train and val, as `ProgressTrainer` reads them
-    <chain>/.datasets/<job>/test.jsonl      the side test
-    <chain>/.datasets/<job>/metadata.json   {"position": of the log}
-
-Those two are in `novel_premises/` where the training is on that split.
+A job reads them off its dataset in LeanDojo's format, `ProgressTrainer` a JSONL file of steps, as `everlean export
+progress` writes it; LeanProgress's own, without `proof` and `side`, are read too. Rows are split by proof, not by row.
 
 Imports no torch.
 """
@@ -19,19 +10,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
-import sqlite3
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipeline.lean.tactic_text import Step
+from pipeline.models.datasets import flaw_of, theorems
 from pipeline.models.errors import DatasetError
-from store.domain.splits import SIDES, Split
+from pipeline.models.text import without_marks
+from store.domain.records import holds_sorry
 
 _NEEDED = ("goal", "tactic", "steps_remaining")
-_SIDES = ("train", "val")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,80 +32,114 @@ class Row:
 
     step: Step
     steps_remaining: float
-    proof: Hashable
-    side: str | None
+    proof: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """A file's rows; `incomplete` counts the lines that lack a field, `digest` is the SHA-256 of the file."""
-
-    rows: tuple[Row, ...]
-    incomplete: int
-    digest: str
-
-
-@dataclass(frozen=True, slots=True)
-class TrainValidation:
-    """The training rows and those that choose the best epoch, split by proof. `by_side`: the rows name their sides."""
+    """The training rows and those that choose the best epoch, of other proofs."""
 
     train: tuple[Row, ...]
     held_out: tuple[Row, ...]
-    by_side: bool
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 of the rows."""
+        return hashlib.sha256(f"{digest_of(self.train)} {digest_of(self.held_out)}".encode()).hexdigest()
 
 
-def read_dataset(path: str | Path) -> Dataset:
-    """Read a JSONL file of steps. A line without a goal, a tactic or its number is left out and counted.
+def digest_of(rows: Iterable[Row]) -> str:
+    """Return the SHA-256 of steps and their numbers, in order."""
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(json.dumps([*astuple(row.step), row.steps_remaining]).encode())
+    return digest.hexdigest()
+
+
+def read_split(path: Path) -> list[Row]:
+    """Return the steps of the proofs in a split file (train.json, val.json or test.json), each different one once.
+
+    Proofs that hold a sorry are left out.
 
     Raises:
-        DatasetError: it cannot be read, a line is no JSON object, a field has another type, or there is no row.
+        DatasetError: it is not there, or is no split file.
+    """
+    result: dict[Step, Row] = {}
+    for theorem in theorems(path):
+        tactics = [without_marks(one.tactic) for one in theorem.traced_tactics]
+        if any(map(holds_sorry, tactics)):
+            continue
+        for number, one in enumerate(theorem.traced_tactics):
+            step = Step(without_marks(one.state_before), tactics[number], "\n".join(tactics[:number]))
+            remaining = float(len(tactics) - 1 - number)
+            result.setdefault(step, Row(step, remaining, (theorem.file_path, theorem.full_name)))
+    return list(result.values())
+
+
+class _Line(BaseModel):
+    """A line of a JSONL file."""
+
+    model_config = ConfigDict(strict=True, allow_inf_nan=False)
+
+    goal: str
+    tactic: str
+    steps_remaining: Annotated[float, Field(ge=0)]
+    prefix: str | None = None
+    proof: str | int | None = None
+    side: Literal["train", "val"] | None = None
+
+
+def read_dataset(path: str | Path, *, eval_ratio: float, seed: int) -> Dataset:
+    """Read a JSONL file of steps. A line without a goal, a tactic or its number is left out, as LeanProgress does.
+
+    The rows are on the sides that they name, if all name one and both sides have rows; else `held_back` divides them.
+
+    Raises:
+        DatasetError: it cannot be read, a line is no JSON object, a field has another type, there is no row, all rows
+            are of one proof, or a proof has rows of both sides.
     """
     try:
-        data = Path(path).read_bytes()
-        lines = data.decode("utf-8").split("\n")
+        lines = Path(path).read_text(encoding="utf-8").split("\n")
     except OSError as error:
         raise DatasetError(
             f"{path} cannot be read ({error.strerror}). `everlean export progress OUT` writes such a file"
         ) from error
     except UnicodeDecodeError as error:
         raise DatasetError(f"{path} is no UTF-8 text ({error})") from error
-    rows: list[Row] = []
-    incomplete = 0
-    proofs = _ProofGroups()
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
+    read: list[tuple[Row, str | None]] = []
+    before, begun = 0.0, ""
+    for number, text in enumerate(lines, start=1):
+        line = _line(text, f"{path}, line {number}") if text.strip() else None
+        if line is None:
             continue
-        record = _record(line, f"{path}, line {number}")
-        if record is None:
-            incomplete += 1
-            continue
-        rows.append(_row(record, f"{path}, line {number}", proofs))
-    if not rows:
+        if line.steps_remaining >= before or not read:
+            begun = line.goal.strip()
+        before = line.steps_remaining
+        # Without a name a proof goes on while fewer steps remain, and has its statement for its first goal.
+        proof = ("begins", begun) if line.proof is None else ("named", str(line.proof))
+        step = Step(line.goal, line.tactic, line.prefix or "")
+        read.append((Row(step, line.steps_remaining, proof), line.side))
+    if not read:
         raise DatasetError(
-            f"{path} has no row with {', '.join(_NEEDED)} ({incomplete} without). `everlean export progress OUT` "
-            "writes such a file"
+            f"{path} has no row with {', '.join(_NEEDED)}. `everlean export progress OUT` writes such a file"
         )
-    return Dataset(tuple(rows), incomplete, hashlib.sha256(data).hexdigest())
+    train, val = (tuple(row for row, of in read if of == side) for side in ("train", "val"))
+    if not val or len(train) + len(val) < len(read) or not train:
+        return held_back([row for row, _ in read], eval_ratio=eval_ratio, seed=seed)
+    if both := {row.proof for row in train} & {row.proof for row in val}:
+        raise DatasetError(
+            f"{len(both)} proofs have rows on the side train and on the side val, so that what is measured was "
+            "trained on. Write the file anew, or leave `side` out: it is then split by proof"
+        )
+    return Dataset(train, val)
 
 
-def split(rows: Sequence[Row], *, eval_ratio: float, seed: int) -> TrainValidation:
-    """Split rows by proof.
-
-    By the rows' `side` if all have one and both sides have rows; else `eval_ratio` of the proofs, drawn by hash and
-    seed, are held out: at least one, and never all.
+def held_back(rows: Sequence[Row], *, eval_ratio: float, seed: int) -> Dataset:
+    """Hold out a share of the proofs, drawn by hash and seed: at least one, and never all.
 
     Raises:
-        DatasetError: all rows are of one proof, or a proof has rows of both sides.
+        DatasetError: all rows are of one proof.
     """
-    sides = {side: tuple(row for row in rows if row.side == side) for side in _SIDES}
-    if all(sides.values()) and sum(map(len, sides.values())) == len(rows):
-        both = {row.proof for row in sides["train"]} & {row.proof for row in sides["val"]}
-        if both:
-            raise DatasetError(
-                f"{len(both)} proofs have rows on the side train and on the side val, so that what is measured was "
-                "trained on. Write the file anew, or leave `side` out: it is then split by proof"
-            )
-        return TrainValidation(sides["train"], sides["val"], by_side=True)
     proofs = sorted({row.proof for row in rows}, key=lambda proof: _drawn(proof, seed))
     if len(proofs) < 2:
         raise DatasetError(
@@ -121,136 +147,22 @@ def split(rows: Sequence[Row], *, eval_ratio: float, seed: int) -> TrainValidati
             "of at least two"
         )
     out = set(proofs[: min(max(1, round(eval_ratio * len(proofs))), len(proofs) - 1)])
-    return TrainValidation(
-        tuple(row for row in rows if row.proof not in out),
-        tuple(row for row in rows if row.proof in out),
-        by_side=False,
+    return Dataset(
+        tuple(row for row in rows if row.proof not in out), tuple(row for row in rows if row.proof in out)
     )
 
 
-class _ProofGroups:
-    """Groups rows into proofs where the rows do not name their proof.
-
-    A row follows the one before it if fewer steps remain and its prefix, if any, continues that one's. The first row
-    of a proof has its statement for a goal: two proofs of one statement are one.
-    """
-
-    def __init__(self) -> None:
-        self._before: tuple[Step, float] | None = None
-        self._proof: Hashable = None
-
-    def of(self, step: Step, remaining: float) -> Hashable:
-        if self._before is None or not _follows(*self._before, step, remaining):
-            self._proof = ("begins", step.goal.strip())
-        self._before = (step, remaining)
-        return self._proof
-
-
-def _follows(before: Step, had: float, step: Step, remaining: float) -> bool:
-    if remaining >= had:
-        return False
-    prefix = step.prefix.strip()
-    if not (prefix or before.prefix.strip()):
-        return True
-    so_far = f"{before.prefix.strip()}\n{before.tactic.strip()}".strip()
-    return prefix == so_far
-
-
-def _record(line: str, where: str) -> Mapping[str, Any] | None:
+def _line(text: str, where: str) -> _Line | None:
     try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
+        content: Any = json.loads(text)
+        if isinstance(content, dict) and any(content.get(key) is None for key in _NEEDED):
+            return None
+        return _Line.model_validate(content)
+    except (ValidationError, RecursionError) as error:
+        raise DatasetError(f"{where}{flaw_of(error)}") from error
+    except ValueError as error:
         raise DatasetError(f"{where}: is no JSON ({error})") from error
-    if not isinstance(record, dict):
-        raise DatasetError(
-            f"{where}: is a {type(record).__name__}, and takes an object with {', '.join(_NEEDED)}"
-        )
-    return record if all(record.get(key) is not None for key in _NEEDED) else None
 
 
-def _row(record: Mapping[str, Any], where: str, proofs: _ProofGroups) -> Row:
-    texts = {key: record.get(key) or "" for key in ("goal", "tactic", "prefix")}
-    for key, value in texts.items():
-        if not isinstance(value, str):
-            raise DatasetError(f"{where}: {key} is {value!r}, and takes a text")
-    remaining = record["steps_remaining"]
-    # `type`, not `isinstance`: true is an int to Python.
-    if type(remaining) not in (int, float) or not math.isfinite(remaining) or remaining < 0:
-        raise DatasetError(f"{where}: steps_remaining is {remaining!r}, and takes a number from 0")
-    side = record.get("side")
-    if side is not None and side not in _SIDES:
-        raise DatasetError(
-            f"{where}: side is {side!r}, and takes {' or '.join(_SIDES)}: no other is to be learned from"
-        )
-    step = Step(texts["goal"], texts["tactic"], texts["prefix"])
-    named = record.get("proof")
-    if named is not None and not isinstance(named, str | int):
-        raise DatasetError(f"{where}: proof is {named!r}, and takes a text")
-    proof = ("named", named) if named is not None else proofs.of(step, float(remaining))
-    return Row(step, float(remaining), proof, side)
-
-
-def _drawn(proof: Hashable, seed: int) -> bytes:
+def _drawn(proof: tuple[str, ...], seed: int) -> bytes:
     return hashlib.sha256(f"{seed}/{proof!r}".encode("utf-8", "surrogatepass")).digest()
-
-
-LEARN = "learn.jsonl"
-TEST = "test.jsonl"
-_METADATA = "metadata.json"
-_EXPORTED = "exported.jsonl"
-
-
-def file_of(dataset: Path, split: Split, name: str) -> Path:
-    """Return a file of a job's dataset, LEARN or TEST, there or not."""
-    return (dataset if split == "random" else dataset / split) / name
-
-
-def write_steps(
-    out: Path,
-    view: sqlite3.Connection,
-    *,
-    repository: str,
-    trace: str | None,
-    split: Split,
-) -> None:
-    """Write a dataset of a repository's newest trace, or of the named one, with a split's sides, into a new folder.
-
-    Raises:
-        NothingToExportError: there is no such trace, or no proof to learn from.
-        LogError: the view cannot be read, or the disk refused.
-    """
-    # Not before: a search reads steps, and exports would take a sixth of the time in which it starts.
-    from store.leandojo.progress import export_progress
-
-    out.mkdir(parents=True)
-    result = export_progress(
-        out / _EXPORTED,
-        view=view,
-        repositories=(repository,),
-        trace=trace,
-        split=split,
-        sides=SIDES,
-    )
-    _divide(out, split)
-    (out / _METADATA).write_text(json.dumps({"position": result.position}), encoding="utf-8")
-
-
-def _divide(folder: Path, split: Split) -> None:
-    """Move the test side into a file of its own, which training never reads."""
-    exported = folder / _EXPORTED
-    paths = [file_of(folder, split, name) for name in (LEARN, TEST)]
-    paths[0].parent.mkdir(exist_ok=True)
-    with (
-        exported.open(encoding="utf-8") as lines,
-        paths[0].open("w", encoding="utf-8") as learn,
-        paths[1].open("w", encoding="utf-8") as test,
-    ):
-        for line in lines:
-            row = json.loads(line)
-            if row["side"] == "test":
-                # Readers treat its rows as rows without a side.
-                del row["side"]
-                test.write(json.dumps(row, ensure_ascii=False) + "\n")
-            else:
-                learn.write(line)
-    exported.unlink()

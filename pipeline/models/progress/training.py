@@ -16,88 +16,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import shutil
 import statistics
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import (
-    EvalPrediction,
-    Trainer,
-    TrainerCallback,
-    TrainerState,
-    TrainingArguments,
-)
+from transformers import EvalPrediction, Trainer, TrainerCallback, TrainingArguments
 
-from pipeline.models.config import BetweenZeroAndOne, Config, Number, Positive, PositiveNumber
-from pipeline.models.libraries import computes_in_bfloat16, quiet_libraries, tensors_digest
-from pipeline.models.model_files import versions
+from pipeline.models.config import BetweenZeroAndOne, Config, Positive, PositiveNumber
+from pipeline.models.libraries import computes_in_bfloat16, quiet_libraries
 from pipeline.models.progress.model import batch_of, ids_of, load_model, text_length
-from pipeline.models.progress.steps import Dataset, Row, TrainValidation, read_dataset, split
+from pipeline.models.progress.steps import Dataset, Row, read_dataset
 from pipeline.models.ranks import is_first
-from pipeline.models.running import CHECKPOINTING, LibraryTrainer, OnStep, Saves, wait
+from pipeline.models.running import FitResult, LibraryTrainer, OnStep, Saves, wait
 from pipeline.models.trainer_folder import lock_folder, publish
 
-
-@dataclass(frozen=True, slots=True)
-class Errors:
-    """The errors of predictions, in steps: the mean absolute error, and the mean of its square."""
-
-    mae: float
-    mse: float
-
-
-@dataclass(frozen=True, slots=True)
-class TrainedProgress:
-    """A trained progress model; `checkpoint.json` beside the weights has the same fields.
-
-    Attributes:
-        base: what it was trained from.
-        data: the SHA-256 of the dataset's file.
-        proofs, rows: how many were trained on and held out, as [trained on, held out].
-        by_side: the rows named their sides.
-        incomplete: lines of the dataset that lack a field.
-        cut: rows whose text was too long for the model.
-        max_length: tokens of a text.
-        settings: the trainer's arguments.
-        epochs: the errors on what was held out, after each epoch.
-        best_epoch: the one that is kept, from 1.
-        held_out: its errors.
-        constant: the errors of the best constants: the median for mae, the mean for mse. A model that is no better
-            has learned nothing.
-        steps: of the optimiser.
-        digest: the SHA-256 of the weights by name and value (`pipeline.models.libraries.tensors_digest`).
-        versions: of the libraries.
-        device: what it was trained on.
-        seconds: how long the last run took.
-    """
-
-    base: str
-    data: str
-    proofs: tuple[int, int]
-    rows: tuple[int, int]
-    by_side: bool
-    incomplete: int
-    cut: int
-    max_length: int
-    settings: dict[str, Any]
-    epochs: tuple[Errors, ...]
-    best_epoch: int
-    held_out: Errors
-    constant: Errors
-    steps: int
-    digest: str
-    versions: dict[str, str]
-    device: str
-    seconds: float
+_RUN = ".run-"
 
 
 def collated(rows: Sequence[Mapping[str, Any]], *, pad: int) -> dict[str, Tensor]:
@@ -117,24 +58,17 @@ def error_metrics(prediction: EvalPrediction) -> dict[str, float]:
     return {"mae": float(abs(off).mean()), "mse": float((off * off).mean())}
 
 
-def constant_errors(halves: TrainValidation) -> Errors:
-    """Return the errors on the held out rows of the constants that are best on the training rows."""
-    known = [row.steps_remaining for row in halves.train]
+def constant_errors(data: Dataset) -> dict[str, float]:
+    """Return the errors on the held out rows of the constants that are best on the training rows.
+
+    A model that is no better has learned nothing.
+    """
+    known = [row.steps_remaining for row in data.train]
     median, mean = statistics.median(known), statistics.fmean(known)
-    return Errors(
-        mae=statistics.fmean(abs(row.steps_remaining - median) for row in halves.held_out),
-        mse=statistics.fmean((row.steps_remaining - mean) ** 2 for row in halves.held_out),
-    )
-
-
-def proofs_of(rows: Sequence[Row]) -> int:
-    return len({row.proof for row in rows})
-
-
-_log = logging.getLogger(__name__)
-_RUN = ".run-"
-_WEIGHT_DECAY = 0.01
-LIBRARIES = ("torch", "transformers", "accelerate")
+    return {
+        "constant_mae": statistics.fmean(abs(row.steps_remaining - median) for row in data.held_out),
+        "constant_mse": statistics.fmean((row.steps_remaining - mean) ** 2 for row in data.held_out),
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,11 +78,8 @@ class Settings(Config):
     batch_size: Positive
     epochs: PositiveNumber
     learning_rate: PositiveNumber
-    weight_decay: Number
     eval_ratio: BetweenZeroAndOne
     seed: int
-    bf16: bool
-    gradient_checkpointing: bool
     max_length: Positive
 
     def __post_init__(self) -> None:
@@ -160,6 +91,10 @@ class ProgressTrainer(LibraryTrainer):
 
     `tokenizer` and `model` are loaded by the constructor, as there; after `train` the model is the one that was kept.
     """
+
+    kind = "progress"
+    libraries = ("torch", "transformers", "accelerate")
+    settings: Settings
 
     def __init__(
         self,
@@ -174,8 +109,6 @@ class ProgressTrainer(LibraryTrainer):
         seed: int = 42,
         *,
         device: str = "auto",
-        bf16: bool | None = None,
-        gradient_checkpointing: bool = False,
         report_to: str | Sequence[str] = "none",
         callbacks: Sequence[TrainerCallback] = (),
     ) -> None:
@@ -188,8 +121,6 @@ class ProgressTrainer(LibraryTrainer):
         learning_rate: of AdamW, falling to 0.
         eval_ratio: the share of the proofs that is held out, where the rows have no `side`.
         seed: of the split, a new head, and the order of the rows.
-        bf16: compute in bfloat16; None: where the GPU does.
-        gradient_checkpointing: less memory, more time.
         model_name, device, report_to, callbacks: as `LibraryTrainer`'s.
 
         Raises:
@@ -198,24 +129,13 @@ class ProgressTrainer(LibraryTrainer):
         """
         self.data_path = str(data_path)
         super().__init__(model_name, output_dir, device, report_to, callbacks)
-        self.settings = Settings(
-            batch_size,
-            epochs,
-            learning_rate,
-            _WEIGHT_DECAY,
-            eval_ratio,
-            seed,
-            computes_in_bfloat16(self.device) if bf16 is None else bf16,
-            gradient_checkpointing,
-            max_length,
-        )
+        self.settings = Settings(batch_size, epochs, learning_rate, eval_ratio, seed, max_length)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.tokenizer, self.model = load_model(model_name, new_head=True)
-        self._begun = tensors_digest(self.model.state_dict())
         self.max_length = text_length(self.tokenizer, self.model, max_length)
 
-    def train(self, on_step: OnStep = lambda _done, _total: None) -> TrainedProgress:
+    def train(self, on_step: OnStep = lambda _done, _total: None) -> FitResult:
         """Train, keep the best epoch, write it to `output_dir`, and return how well it does.
 
         `on_step` takes (optimiser steps done, in all) after each. The run is saved after every epoch.
@@ -225,43 +145,48 @@ class ProgressTrainer(LibraryTrainer):
             CheckpointError: the disk refused; the saved steps stay, and a repeated run continues.
             Yielded: the job was preempted, and the run is saved.
         """
-        place = Path(self.output_dir)
+        started, place = time.monotonic(), Path(self.output_dir)
         # Under `accelerate launch` every process comes here; the first one writes.
         with lock_folder(place) if is_first() else nullcontext():
-            data = read_dataset(self.data_path)
-            made = self.fit(data, on_step, Saves(place / f"{_RUN}{self._id(data)}"))
+            data = read_dataset(self.data_path, eval_ratio=self.settings.eval_ratio, seed=self.settings.seed)
+            about = json.dumps([self.follows_from(), data.digest], sort_keys=True)
+            run = place / f"{_RUN}{hashlib.sha256(about.encode()).hexdigest()[:16]}"
+            made = self.fit(data, on_step, Saves(run))
             if is_first():
-                publish(place, self.write, asdict(made))
+                seconds = time.monotonic() - started
+                publish(place, self.write, self.description(data.digest, made, seconds))
                 # Those of other data or settings too: their model is replaced.
                 for old in place.glob(f"{_RUN}*"):
                     shutil.rmtree(old, ignore_errors=True)
             wait(self.model.device)
         return made
 
-    def fit(self, data: Dataset, on_step: OnStep, saves: Saves) -> TrainedProgress:
+    def fit(self, data: Dataset, on_step: OnStep, saves: Saves) -> FitResult:
         """Train on a dataset and keep the best epoch; write nothing but the run's saves.
+
+        Measures are of the rows held out: "mae" and "mse", in steps and the square of them, of the "best_epoch" (from
+        1); those of the best constants, "constant_mae" and "constant_mse"; and of all rows how many were "cut", their
+        text being too long.
 
         Raises:
             LearningError: as `train`.
         """
-        started = time.monotonic()
-        if data.incomplete:
-            _log.warning("%s: %d lines lack a field and are left out", self.data_path, data.incomplete)
-        halves = split(data.rows, eval_ratio=self.settings.eval_ratio, seed=self.settings.seed)
-        cut = 0
-        examples: list[list[dict[str, Any]]] = []
-        for rows in (halves.train, halves.held_out):
-            texts, long = ids_of(self.tokenizer, [row.step for row in rows], self.max_length)
-            numbers = [row.steps_remaining for row in rows]
-            examples.append(
-                [{"input_ids": ids, "labels": number} for ids, number in zip(texts, numbers, strict=True)]
-            )
-            cut += long
-        trainer = self._trainer(*examples)
-        self.drive(trainer, on_step, saves)
+        trained, cut = self._examples(data.train)
+        held_out, cut_too = self._examples(data.held_out)
+        trainer = self._trainer(trained, held_out)
+        steps = self.drive(trainer, on_step, saves)
         kept: Any = trainer.model
         self.model = kept
-        return self._described(trainer.state, data, halves, cut, time.monotonic() - started)
+        epochs = [row for row in trainer.state.log_history if "eval_mse" in row]
+        best = min(range(len(epochs)), key=lambda number: epochs[number]["eval_mse"])
+        measures = {
+            "mae": epochs[best]["eval_mae"],
+            "mse": epochs[best]["eval_mse"],
+            "best_epoch": best + 1,
+            "cut": cut + cut_too,
+            **constant_errors(data),
+        }
+        return FitResult(len(trained), 0, steps, measures)
 
     def write(self, folder: Path) -> None:
         """Write the model, its tokenizer and the curve of its training into a folder.
@@ -271,17 +196,26 @@ class ProgressTrainer(LibraryTrainer):
         """
         self.write_files(folder, self.model, self.tokenizer)
 
+    def about(self) -> dict[str, Any]:
+        """Return the length of a text, which `ProgressModel` reads."""
+        return {"max_length": self.max_length}
+
+    def _examples(self, rows: Sequence[Row]) -> tuple[list[dict[str, Any]], int]:
+        texts, cut = ids_of(self.tokenizer, [row.step for row in rows], self.max_length)
+        numbers = [row.steps_remaining for row in rows]
+        return [{"input_ids": ids, "labels": number} for ids, number in zip(texts, numbers, strict=True)], cut
+
     def _trainer(self, train: list[dict[str, Any]], held_out: list[dict[str, Any]]) -> Trainer:
         with quiet_libraries():
             return Trainer(
                 model=self.model,
                 args=TrainingArguments(
-                    **{**self.arguments(), CHECKPOINTING: self.settings.gradient_checkpointing},
+                    **self.arguments(),
                     learning_rate=self.settings.learning_rate,
                     per_device_train_batch_size=self.settings.batch_size,
                     per_device_eval_batch_size=self.settings.batch_size,
                     num_train_epochs=self.settings.epochs,
-                    weight_decay=self.settings.weight_decay,
+                    weight_decay=0.01,
                     eval_strategy="epoch",
                     save_strategy="epoch",
                     load_best_model_at_end=True,
@@ -290,7 +224,7 @@ class ProgressTrainer(LibraryTrainer):
                     greater_is_better=False,
                     remove_unused_columns=False,
                     seed=self.settings.seed,
-                    bf16=self.settings.bf16,
+                    bf16=computes_in_bfloat16(self.device),
                     # The loss is a mean, which would count as many times as there are processes.
                     average_tokens_across_devices=False,
                     dataloader_pin_memory=self.device.type != "cpu",
@@ -302,40 +236,3 @@ class ProgressTrainer(LibraryTrainer):
                 # Some models return their hidden states too, and the trainer would keep them for every row.
                 preprocess_logits_for_metrics=logits_of,
             )
-
-    def _described(
-        self,
-        state: TrainerState,
-        data: Dataset,
-        halves: TrainValidation,
-        cut: int,
-        seconds: float,
-    ) -> TrainedProgress:
-        epochs = tuple(
-            Errors(row["eval_mae"], row["eval_mse"]) for row in state.log_history if "eval_mse" in row
-        )
-        best = min(range(len(epochs)), key=lambda number: epochs[number].mse)
-        return TrainedProgress(
-            base=self.model_name,
-            data=data.digest,
-            proofs=(proofs_of(halves.train), proofs_of(halves.held_out)),
-            rows=(len(halves.train), len(halves.held_out)),
-            by_side=halves.by_side,
-            incomplete=data.incomplete,
-            cut=cut,
-            max_length=self.max_length,
-            settings=self.settings.to_dict(),
-            epochs=epochs,
-            best_epoch=best + 1,
-            held_out=epochs[best],
-            constant=constant_errors(halves),
-            steps=state.global_step,
-            digest=tensors_digest(self.model.state_dict()),
-            versions=versions(LIBRARIES),
-            device=str(self.model.device.type),
-            seconds=seconds,
-        )
-
-    def _id(self, data: Dataset) -> str:
-        about = [self.model_name, self._begun, data.digest, self.max_length, self.settings.to_dict()]
-        return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]

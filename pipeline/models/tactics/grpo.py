@@ -33,13 +33,13 @@ from trl.trainer.grpo_trainer import GRPOTrainer as TRLTrainer
 from pipeline.lean.pool import PoolLimits
 from pipeline.models.errors import ConfigError, NothingToLearnError
 from pipeline.models.ranks import is_first, of_first
-from pipeline.models.running import Saves
+from pipeline.models.running import FitResult, Saves
 from pipeline.models.tactics.goals import Places, place_here
 from pipeline.models.tactics.models import TacticModel
 from pipeline.models.tactics.requests import text_of
 from pipeline.models.tactics.reward import FINISHERS, CompletionRow, LeanReward, RewardValues
 from pipeline.models.tactics.rows import Rows
-from pipeline.models.tactics.training import FitResult, OnlyTrains, RepositoryTrainer
+from pipeline.models.tactics.training import OnlyTrains, RepositoryTrainer
 from store.files import write_whole
 from store.text import first_line
 
@@ -314,7 +314,6 @@ class GRPOTrainer(RepositoryTrainer):
         )
 
     def follows_from(self) -> dict[str, Any]:
-        """Return what a checkpoint follows from beside its data, the settings of this trainer among it."""
         return {
             **super().follows_from(),
             "grpo": {

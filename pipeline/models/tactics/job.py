@@ -22,7 +22,7 @@ import hashlib
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -33,15 +33,14 @@ from torch import Tensor
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.models.adapters import base_of, model_for, new_adapter
 from pipeline.models.batching import by_length, padded
-from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts
+from pipeline.models.chain import Chain, Checkpoint, Step
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToLearnError
 from pipeline.models.libraries import device_of, inference_dtype
 from pipeline.models.measures import Evaluation, by_theorem, summarise
-from pipeline.models.model_files import versions
 from pipeline.models.ranks import world
-from pipeline.models.running import Saves
+from pipeline.models.running import FitResult, Saves
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.lesson import lesson
 from pipeline.models.tactics.models import TacticModel, load_model, read_model
@@ -55,7 +54,7 @@ from pipeline.models.tactics.rows import (
     drawn,
     read_rows,
 )
-from pipeline.models.tactics.training import LIBRARIES, FitResult, RepositoryTrainer, SFTTrainer
+from pipeline.models.tactics.training import RepositoryTrainer, SFTTrainer
 from pipeline.models.training_job import OnStep, TrainingJob
 from store.events.models import ModelKind
 
@@ -283,15 +282,15 @@ def made_by(
         shown = rows()
         fitted = trainer.fit(shown, saves)
         warnings = warn(fitted)
-        said = {
-            **about,
-            "fitted": {**asdict(fitted), "measures": dict(fitted.measures)},
-            "premises": {"of": premises.name, "rows": sum(bool(row.premises) for row in shown.rows)},
-            **trainer.about(),
-        }
-        seconds = time.monotonic() - began
-        facts = TrainingFacts(fitted.steps, trainer.device.type, seconds, versions(LIBRARIES), warnings, said)
-        return chain.put(step, trainer.write, facts)
+        shown_to = {"of": premises.name, "rows": sum(bool(row.premises) for row in shown.rows)}
+        return trainer.put(
+            chain,
+            step,
+            fitted,
+            seconds=time.monotonic() - began,
+            warnings=warnings,
+            about={**about, "premises": shown_to},
+        )
 
     return chain.once(step, make)
 

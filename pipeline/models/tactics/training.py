@@ -31,7 +31,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean
@@ -65,15 +65,13 @@ from pipeline.models.libraries import (
     quiet_libraries,
 )
 from pipeline.models.memory import hold_that_it_fits
-from pipeline.models.model_files import read_about, start_of, versions
+from pipeline.models.model_files import read_about
 from pipeline.models.ranks import is_first, of_first
-from pipeline.models.running import CHECKPOINTING, LibraryTrainer, OnStep, Saves, mean_loss, wait
+from pipeline.models.running import CHECKPOINTING, FitResult, LibraryTrainer, OnStep, Saves, mean_loss, wait
 from pipeline.models.tactics.models import MAX_SEQ_LEN, TacticModel, load_model, read_model
 from pipeline.models.tactics.prompt import Prompts
 from pipeline.models.tactics.rows import Rows, read_rows
 from pipeline.models.trainer_folder import lock_folder, publish, settle
-
-LIBRARIES = ("torch", "transformers", "trl", "peft")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +118,6 @@ class Database(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class FitResult:
-    """The facts of a training run: rows it saw, rows it dropped, optimiser steps, and its measures, by name."""
-
-    rows: int
-    dropped: int
-    steps: int
-    measures: Mapping[str, float]
-
-
-@dataclass(frozen=True, slots=True)
 class LearnedRepository:
     """A repository that was learned. `fitted` is None where it had no step to learn from."""
 
@@ -150,7 +138,7 @@ class LearnedRepository:
         )
 
 
-class RepositoryTrainer(LibraryTrainer, abc.ABC):
+class RepositoryTrainer(LibraryTrainer):
     """The base of the trainers: models, repositories, checkpoints.
 
     Attributes:
@@ -158,7 +146,8 @@ class RepositoryTrainer(LibraryTrainer, abc.ABC):
         use_lora: whether an adapter is trained.
     """
 
-    kind: str
+    libraries = ("torch", "transformers", "trl", "peft")
+    settings: Settings
     takes_encoder_decoders = False
 
     def __init__(
@@ -365,10 +354,6 @@ class RepositoryTrainer(LibraryTrainer, abc.ABC):
             DivergedError: a loss was no finite number.
         """
 
-    def about(self) -> dict[str, Any]:
-        """Return further fields of a checkpoint's description."""
-        return {}
-
     def _learn(
         self, key: dict[str, str], repos: Sequence[Repository], database: Database, data_path: Path
     ) -> LearnedRepository:
@@ -392,7 +377,7 @@ class RepositoryTrainer(LibraryTrainer, abc.ABC):
             self._learned = [*self._learned, key]
             if is_first():
                 place = Path(self.output_dir)
-                publish(place, partial(self.write, home=place), self._description(rows, fitted, seconds))
+                publish(place, partial(self.write, home=place), self.description(rows, fitted, seconds))
         wait(self.device)
         return LearnedRepository(key["url"], key["commit"], rows, fitted, seconds)
 
@@ -413,25 +398,8 @@ class RepositoryTrainer(LibraryTrainer, abc.ABC):
         # An empty model card from PEFT.
         (folder / "README.md").unlink(missing_ok=True)
 
-    def _description(self, rows: str, fitted: FitResult, seconds: float) -> dict[str, Any]:
-        return {
-            "kind": self.kind,
-            **self.follows_from(),
-            "repositories": self._learned,
-            "rows": rows,
-            "fitted": {**asdict(fitted), "measures": dict(fitted.measures)},
-            "versions": versions(LIBRARIES),
-            "device": str(self.device),
-            "seconds": seconds,
-            **self.about(),
-        }
-
-    def follows_from(self) -> dict[str, Any]:
-        return {
-            "base": self.model_name,
-            "begun": start_of(Path(self.model_name)),
-            "settings": self.settings.to_dict(),
-        }
+    def description(self, rows: str, fitted: FitResult, seconds: float) -> dict[str, Any]:
+        return {**super().description(rows, fitted, seconds), "repositories": self._learned}
 
     def _earlier(self, folder: Path) -> dict[str, Any] | None:
         """Return the description of this trainer's earlier model; any other in the folder is replaced in the end."""

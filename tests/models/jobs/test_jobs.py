@@ -21,7 +21,6 @@ from pipeline.models.curve import CURVE, LOSS, read_curve
 from pipeline.models.datasets import TaskData, dataset_of
 from pipeline.models.model_files import begun
 from pipeline.models.progress import ProgressModel
-from pipeline.models.progress.steps import LEARN, TEST, file_of
 from pipeline.models.retriever import learning as retriever_learning
 from pipeline.models.tactics.accepted import AcceptedStep, read_accepted
 from pipeline.models.tactics.generate import Generator
@@ -99,11 +98,7 @@ def learned(request: pytest.FixtureRequest, traced: Bench) -> Learned:
 
 
 def theorems_of(dataset: Path, split: str, of: Split = "random") -> set[str]:
-    if (dataset / "corpus.jsonl").is_file():
-        return {theorem["full_name"] for theorem in json.loads((dataset / of / f"{split}.json").read_text())}
-    lines = file_of(dataset, of, TEST if split == "test" else LEARN).read_text().splitlines()
-    rows = [json.loads(line) for line in lines]
-    return {row["theorem"] for row in rows if split == "test" or row["side"] == split}
+    return {theorem["full_name"] for theorem in json.loads((dataset / of / f"{split}.json").read_text())}
 
 
 _BOARD = """

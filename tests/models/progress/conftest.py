@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.models.progress import ProgressTrainer
-from pipeline.models.progress.training import TrainedProgress
+from pipeline.models.running import FitResult
 from tests.support.tiny_models import make_tiny_classifier
 
 
@@ -43,7 +43,7 @@ class Trained:
     """A model that has learned the steps of `data`; not to be changed."""
 
     folder: Path
-    made: TrainedProgress
+    made: FitResult
 
 
 @pytest.fixture(scope="session")
