@@ -19,10 +19,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-from functools import partial
 from importlib.metadata import version
 from types import TracebackType
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn
 from urllib.parse import urlsplit
 
 from pipeline.endpoint.answers import PaidAnswers, request_name
@@ -44,11 +43,15 @@ from pipeline.jobs.specs import EndpointSpec
 from pipeline.redact import redact
 from store.backoff import Backoff
 
-T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _OVERLOADED = frozenset({429, 500, 502, 503, 504, 529})
 _BACKOFF = Backoff(1.0, 60.0)
 _GATEWAY_TIMEOUT = 504
+_CONNECT_TIMEOUT_S = 10.0
+LONGEST_ANSWER_BYTES = 8 << 20
+"""Longer answers are not read."""
+_LONGEST_WAIT_S = 120.0
+"""An endpoint that wants to be left alone for longer (Retry-After) is given up instead."""
 _REMEDIES = {
     "auth_failed": "check the key (systemd's credential, or the environment variable) and what it may be used for",
     "no_such_model": "check base_url and model",
@@ -163,7 +166,6 @@ class ChatClient:
         self._dialect = Dialect()
         self._turn = asyncio.Semaphore(endpoint.concurrency)
         self._resume_at = 0.0
-        self._writing: set[asyncio.Task[Any]] = set()
         headers = {
             "Accept": "application/json",
             # No compression: a small answer cannot unpack to gigabytes.
@@ -174,8 +176,8 @@ class ChatClient:
             headers["Authorization"] = f"Bearer {key}"
         self._client = HttpClient(
             seconds=endpoint.timeout_s,
-            connect_seconds=endpoint.connect_timeout_s,
-            most_bytes=endpoint.longest_answer_bytes,
+            connect_seconds=_CONNECT_TIMEOUT_S,
+            most_bytes=LONGEST_ANSWER_BYTES,
             headers=headers,
             connections=endpoint.concurrency,
             from_environment=not endpoint.is_local,
@@ -193,9 +195,7 @@ class ChatClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections after their cost is booked."""
-        while self._writing:
-            await asyncio.wait(self._writing)
+        """Close the connections."""
         await self._client.close()
 
     async def complete(
@@ -259,14 +259,14 @@ class ChatClient:
                     await self._sleep(rest)
                 wanted = count if self._dialect.several else 1
                 name = "" if self._answers is None else request_name(self.endpoint, call.ask, wanted)
-                if (kept := await self._paid_answer(name)) is not None:
+                most = (call.ask.most_prompt_tokens, call.ask.max_tokens * wanted)
+                if (kept := self._paid_answer(name)) is not None:
                     if name not in self._counted:
-                        most = (call.ask.most_prompt_tokens, call.ask.max_tokens * wanted)
                         call.usage += self._spending.usage(most, kept.tokens)
                         self._counted.add(name)
                     return kept
                 body = self._dialect.body(self.endpoint.model, call.ask, wanted)
-                reserved = await self._reserved(call.ask, wanted)
+                reserved = self._spending.reserve(*most, model=self.endpoint.model)
                 # A cancelled caller leaves the reservation: the endpoint may be writing already.
                 reply = await self._sent(body, call)
             if isinstance(reply, _Reply) and reply.status == 200:
@@ -276,15 +276,13 @@ class ChatClient:
                     text = str(error)
                 else:
                     self._counted.add(name)
-                    call.usage += await self._settled(
-                        partial(self._book, reserved, answer.tokens, name, reply.data)
-                    )
+                    call.usage += self._book(reserved, answer.tokens, name, reply.data)
                     return answer
                 reply = _NoReply("not_understood", text, paid=True, final=True)
             if reply.paid:
-                call.usage += await self._settled(partial(self._spending.book, reserved, None))
+                call.usage += self._spending.book(reserved, None)
             else:
-                await self._settled(partial(self._spending.release, reserved))
+                self._spending.release(reserved)
             if isinstance(reply, _Reply) and reply.status in (400, 422):
                 learned = self._dialect.learn(body, complaint(reply.data))
                 if learned:
@@ -292,11 +290,11 @@ class ChatClient:
             failed += 1
             await self._wait(reply, failed, call)
 
-    async def _paid_answer(self, name: str) -> Answer | None:
+    def _paid_answer(self, name: str) -> Answer | None:
         """Return the answer that was paid for under this name of its request, if any."""
         if self._answers is None or not name:
             return None
-        reply = await asyncio.to_thread(self._answers.get, name)
+        reply = self._answers.get(name)
         try:
             return None if reply is None else read_answer(reply)
         except NotUnderstoodError as error:
@@ -314,49 +312,6 @@ class ChatClient:
         if self._answers is not None and name and not repeats_key:
             self._answers.put(name, reply)
         return self._spending.book(reserved, tokens)
-
-    async def _reserved(self, ask: Ask, wanted: int) -> Reservation:
-        """Reserve the most that a request may cost; release it if the caller is cancelled before sending."""
-        reserve = partial(
-            self._spending.reserve, ask.most_prompt_tokens, ask.max_tokens * wanted, model=self.endpoint.model
-        )
-        if not self._spending.is_kept:
-            return reserve()
-        reserving = self._in_thread(reserve)
-        try:
-            return await asyncio.shield(reserving)
-        except asyncio.CancelledError:
-            reserving.add_done_callback(self._release_later)
-            raise
-
-    def _release_later(self, reserving: asyncio.Task[Reservation]) -> None:
-        # A failed reservation has nothing to release.
-        if not reserving.cancelled() and reserving.exception() is None:
-            releasing = self._in_thread(partial(self._spending.release, reserving.result()))
-            releasing.add_done_callback(self._log_failure)
-
-    async def _settled(self, settle: Callable[[], T]) -> T:
-        """Settle a reservation, also if the caller is cancelled: the answer is paid for."""
-        if not (self._spending.is_kept or self._answers):
-            return settle()
-        settling = self._in_thread(settle)
-        try:
-            return await asyncio.shield(settling)
-        except asyncio.CancelledError:
-            settling.add_done_callback(self._log_failure)
-            raise
-
-    def _in_thread(self, work: Callable[[], T]) -> asyncio.Task[T]:
-        """Write the ledger in a thread: another process may hold its lock, and the disk is slow."""
-        writing = asyncio.create_task(asyncio.to_thread(work))
-        self._writing.add(writing)
-        writing.add_done_callback(self._writing.discard)
-        return writing
-
-    def _log_failure(self, writing: asyncio.Task[Any]) -> None:
-        # The caller is cancelled; the reservation counts in full.
-        if not writing.cancelled() and (error := writing.exception()) is not None:
-            _log.warning("%s: the ledger was not written: %s", self.endpoint.base_url, error)
 
     async def _sent(self, body: dict[str, object], call: _Call) -> _Reply | _NoReply:
         """Send a request once. Return a failure instead of raising it: an exception would hold the request's key."""
@@ -394,7 +349,7 @@ class ChatClient:
             reason, text = reply.reason, reply.text
             if reply.final:
                 self._fail(reason, text, None)
-        if asked_for is not None and asked_for > self.endpoint.longest_wait_s:
+        if asked_for is not None and asked_for > _LONGEST_WAIT_S:
             self._fail(reason, f"{text}; it wants to be left alone for {asked_for:.0f} s", status)
         # The jitter only shortens: a caller may have a deadline.
         back_off = _BACKOFF.wait_s(failed) * (0.5 + self._jitter() / 2)

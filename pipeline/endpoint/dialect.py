@@ -187,11 +187,8 @@ class Endpoint:
         base_url: what "/chat/completions" is put behind, as "https://api.anthropic.com/v1".
         model: its name there.
         timeout_s: of one request, from its start to its answer's last byte.
-        connect_timeout_s: for the connection alone.
         retries: how often a request is sent again that met an overloaded or unreachable endpoint.
         concurrency: requests that are under way at once.
-        longest_answer_bytes: longer answers are not read.
-        longest_wait_s: an endpoint that wants to be left alone for longer (Retry-After) is given up instead.
 
     Raises:
         EndpointError: the address is none that may be asked.
@@ -200,11 +197,8 @@ class Endpoint:
     base_url: str
     model: str
     timeout_s: float = 300.0
-    connect_timeout_s: float = 10.0
     retries: int = 4
     concurrency: int = 4
-    longest_answer_bytes: int = 8 << 20
-    longest_wait_s: float = 120.0
 
     def __post_init__(self) -> None:
         remedy = 'write it as "https://api.anthropic.com/v1" or "http://127.0.0.1:8000/v1"'

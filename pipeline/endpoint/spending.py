@@ -97,11 +97,6 @@ class Spending:
         self._now = now
         self._read = _LedgerReader()
 
-    @property
-    def is_kept(self) -> bool:
-        """Return whether there is a ledger, so that reserving and settling wait for a lock and the disk."""
-        return self._ledger is not None
-
     def reserve(self, prompt_tokens: int, completion_tokens: int, *, model: str = "") -> Reservation:
         """Reserve the most that a request can cost.
 

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import pytest
 
-from pipeline.endpoint.client import Chat, ChatClient
+from pipeline.endpoint.client import LONGEST_ANSWER_BYTES, Chat, ChatClient
 from pipeline.endpoint.dialect import Ask, Endpoint
 from pipeline.endpoint.errors import EndpointError, SpendingCapError
 from pipeline.endpoint.spending import Prices, Spending
@@ -29,17 +29,8 @@ def time() -> PassingTime:
     return PassingTime()
 
 
-def endpoint(
-    server: ChatServer, *, retries: int = 2, timeout_s: float = 5.0, longest: int = 1 << 20
-) -> Endpoint:
-    return Endpoint(
-        server.url,
-        "org/model",
-        retries=retries,
-        timeout_s=timeout_s,
-        longest_answer_bytes=longest,
-        concurrency=2,
-    )
+def endpoint(server: ChatServer, *, retries: int = 2, timeout_s: float = 5.0) -> Endpoint:
+    return Endpoint(server.url, "org/model", retries=retries, timeout_s=timeout_s, concurrency=2)
 
 
 def asked(
@@ -73,11 +64,9 @@ def complete(
         return asked(time, server, lambda client: client.complete(ASK, count=count)), server
 
 
-def refused(
-    time: PassingTime, *script: Reply, timeout_s: float = 5.0, longest: int = 1 << 20
-) -> tuple[EndpointError, int]:
+def refused(time: PassingTime, *script: Reply, timeout_s: float = 5.0) -> tuple[EndpointError, int]:
     with ChatServer(script) as server:
-        where = endpoint(server, timeout_s=timeout_s, longest=longest)
+        where = endpoint(server, timeout_s=timeout_s)
         with pytest.raises(EndpointError) as raised:
             asked(time, server, lambda client: client.complete(ASK), where=where)
         return raised.value, len(server.requests)
@@ -229,7 +218,7 @@ def test_what_stays_overloaded_is_given_up_after_the_retries(time: PassingTime) 
     ],
 )
 def test_what_no_waiting_mends_is_said_at_once(time: PassingTime, reply: Reply, reason: str) -> None:
-    error, requests = refused(time, reply, longest=200_000)
+    error, requests = refused(time, reply)
     assert error.reason == reason
     assert requests == 1
     assert str(error).count("Remedy: ") == 1
@@ -244,8 +233,8 @@ def test_html_with_a_gateway_s_status_is_an_overload(time: PassingTime) -> None:
 
 
 def test_an_answer_of_any_length_is_not_read_to_its_end(time: PassingTime) -> None:
-    error, _ = refused(time, Sends(b"{" + b" " * 300_000), longest=100_000)
-    assert "more than 100000 bytes" in str(error)
+    error, _ = refused(time, Sends(b"{" + b" " * (LONGEST_ANSWER_BYTES + 300_000)))
+    assert f"more than {LONGEST_ANSWER_BYTES} bytes" in str(error)
     assert error.usage.estimated
 
 
