@@ -15,13 +15,11 @@ and the dataset's other columns come by name, so it should take `**kwargs`.
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import json
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,56 +35,11 @@ from pipeline.models.running import FitResult, Saves
 from pipeline.models.tactics.goals import Places, place_here
 from pipeline.models.tactics.models import TacticModel
 from pipeline.models.tactics.requests import text_of
-from pipeline.models.tactics.reward import FINISHERS, CompletionRow, LeanReward, RewardValues
+from pipeline.models.tactics.reward import FINISHERS, REWARDS, CompletionRow, LeanReward
 from pipeline.models.tactics.rows import Rows
 from pipeline.models.tactics.training import OnlyTrains, RepositoryTrainer
 from store.files import write_whole
 from store.text import first_line
-
-_OURS = frozenset(
-    {
-        "output_dir",
-        "num_train_epochs",
-        "per_device_train_batch_size",
-        "gradient_accumulation_steps",
-        "learning_rate",
-        "num_generations",
-        "max_completion_length",
-        "temperature",
-        "beta",
-        "reward_weights",
-        "max_steps",
-        "seed",
-        "save_strategy",
-        "use_cpu",
-        "logging_steps",
-        "report_to",
-        "run_name",
-        "resume_from_checkpoint",
-    }
-)
-"""TRL's arguments that follow from a trainer's own settings, or from how a job saves."""
-
-
-def checked_arguments(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return further arguments of TRL's `GRPOConfig`.
-
-    Raises:
-        ConfigError: TRL has no such argument, or a setting of our own decides it.
-    """
-    known = [item.name for item in fields(GRPOConfig)]
-    for name in given:
-        if name in _OURS:
-            raise ConfigError(
-                f"trl.{name} follows from our own settings, and is none to pass on: leave it out"
-            )
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            raise ConfigError(
-                f"trl.{name} is no argument of TRL's GRPOConfig" + (f"; is {near[0]} meant?" if near else "")
-            )
-    return dict(given)
-
 
 RewardFunc = Callable[..., Any]
 LEAN: Literal["lean"] = "lean"
@@ -144,13 +97,11 @@ class GRPOTrainer(RepositoryTrainer):
         lr: float = 2e-5,
         lora_config: PeftConfig | None = None,
         *,
-        reward_weights: Sequence[float] | None = None,
         kl_beta: float = 0.0,
         num_generations: int = 8,
         temperature: float = 1.0,
         max_steps: int | None = None,
         places: Places | None = None,
-        values: RewardValues | None = None,
         limits: PoolLimits | None = None,
         trl: Mapping[str, Any] | None = None,
         **others: Any,
@@ -159,17 +110,15 @@ class GRPOTrainer(RepositoryTrainer):
         reward_func: "lean", a function, or several of them.
         batch_size: answers that one device learns from at once; gradients are gathered until there is a whole number
             of groups.
-        reward_weights: one for each reward; None: all alike.
         kl_beta: the weight of the distance to the model as each repository finds it; above 0 that is held in memory
             too: a second model, or a second adapter.
         num_generations: answers to each goal, from 2.
         temperature: of sampling.
         max_steps: of the optimiser, of each repository; None: as many as its goals make.
         places: where Lean states goals (`pipeline.models.tactics.goals`); None: Lean in the working directory.
-        values: what Lean's outcomes earn.
         limits: of the pool of REPL processes.
-        trl: further arguments of TRL's `GRPOConfig`, such as `loss_type`, or `use_vllm` and `vllm_mode` for a generator
-            that TRL manages.
+        trl: further arguments of TRL's `GRPOConfig`, such as `loss_type`, `reward_weights`, or `use_vllm` and
+            `vllm_mode` for a generator that TRL manages.
         others: those of `RepositoryTrainer`.
 
         Raises:
@@ -187,18 +136,14 @@ class GRPOTrainer(RepositoryTrainer):
             raise ConfigError(f"kl_beta is {kl_beta}: it takes a number from 0")
         if not (math.isfinite(temperature) and temperature > 0):
             raise ConfigError(f"temperature is {temperature}: it takes a number above 0")
-        if reward_weights is not None and len(reward_weights) != len(given):
-            raise ConfigError(f"reward_weights are {len(reward_weights)} for {len(given)} rewards")
         self.reward_func = reward_func
-        self.reward_weights = None if reward_weights is None else [float(weight) for weight in reward_weights]
         self.kl_beta = float(kl_beta)
         self.num_generations = num_generations
         self.temperature = float(temperature)
         self.max_steps = max_steps
-        self.trl = checked_arguments(trl or {})
+        self.trl = dict(trl or {})
         self._rewards = given
         self.places = places
-        self._values = values
         self._limits = limits
         self._lean: LeanReward | None = None
 
@@ -220,6 +165,7 @@ class GRPOTrainer(RepositoryTrainer):
             CheckpointError: the run cannot be saved. Yielded: the job was preempted, and the run is saved.
         """
         every = prompts_of(rows, self.loaded())
+        self._config()  # before Lean judges for hours
         if not every:
             raise NothingToLearnError("there is no goal to learn from")
         try:
@@ -279,30 +225,10 @@ class GRPOTrainer(RepositoryTrainer):
 
     def trainer(self, examples: list[dict[str, Any]]) -> Any:
         """Return TRL's trainer of the model for what `prompts_of` made."""
-        found = self.loaded()
+        found, config = self.loaded(), self._config()
         # TRL loads the model to stay near from where this one says that it is from.
         if self.kl_beta and self.learned_before:
             found.model.config._name_or_path = self.output_dir
-        batches, _ = self._gathered()
-        arguments: dict[str, Any] = {
-            **self.arguments(),
-            "gradient_accumulation_steps": batches,
-            "num_generations": self.num_generations,
-            "max_completion_length": found.lengths.answer,
-            "temperature": self.temperature,
-            "beta": self.kl_beta,
-            "reward_weights": self.reward_weights,
-            "max_steps": -1 if self.max_steps is None else self.max_steps,
-            **self.trl,
-        }
-        try:
-            config = GRPOConfig(**arguments)
-        except (ValueError, TypeError, ImportError) as error:
-            if not self.trl:
-                raise
-            raise ConfigError(
-                f"TRL does not take these arguments ({dict(self.trl)}): {first_line(error)}"
-            ) from error
         return _Trainer(
             model=found.model,
             args=config,
@@ -313,18 +239,39 @@ class GRPOTrainer(RepositoryTrainer):
             processing_class=found.tokenizer,
         )
 
+    def _config(self) -> GRPOConfig:
+        batches, _ = self._gathered()
+        ours: dict[str, Any] = {
+            **self.arguments(),
+            "gradient_accumulation_steps": batches,
+            "num_generations": self.num_generations,
+            "max_completion_length": self.loaded().lengths.answer,
+            "temperature": self.temperature,
+            "beta": self.kl_beta,
+            "max_steps": -1 if self.max_steps is None else self.max_steps,
+        }
+        if both := sorted(ours.keys() & self.trl.keys()):
+            raise ConfigError(
+                f"trl.{both[0]} follows from our own settings, and is none to pass on: leave it out"
+            )
+        try:
+            return GRPOConfig(**ours, **self.trl)
+        except (ValueError, TypeError, ImportError) as error:
+            if not self.trl:
+                raise
+            raise ConfigError(f"TRL does not take trl ({self.trl}): {first_line(error)}") from error
+
     def follows_from(self) -> dict[str, Any]:
         return {
             **super().follows_from(),
             "grpo": {
                 "rewards": [_name(one) for one in self._rewards],
-                "reward_weights": self.reward_weights,
                 "kl_beta": self.kl_beta,
                 "num_generations": self.num_generations,
                 "temperature": self.temperature,
                 "max_steps": self.max_steps,
-                "values": asdict(self._values or RewardValues()) if LEAN in self._rewards else None,
-                **({"trl": dict(self.trl)} if self.trl else {}),
+                "values": dict(REWARDS) if LEAN in self._rewards else None,
+                "trl": self.trl,
             },
         }
 
@@ -345,7 +292,7 @@ class GRPOTrainer(RepositoryTrainer):
     def _lean_reward(self) -> LeanReward:
         places = self.places or place_here()
         if self._lean is None:
-            self._lean = LeanReward(places, values=self._values, limits=self._limits)
+            self._lean = LeanReward(places, limits=self._limits)
         # They may have been set again since the last training, for instance for more repositories.
         self._lean.places = places
         return self._lean

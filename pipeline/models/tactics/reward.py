@@ -37,7 +37,7 @@ from pipeline.lean.pool.session import Session, SetupFailed, State, Stepped, Tac
 from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.tactic_text import read_tactic
 from pipeline.loop_thread import LoopThread
-from pipeline.models.errors import ConfigError, RewardError
+from pipeline.models.errors import RewardError
 from pipeline.models.tactics.goals import GoalContext, Places, Statement, statement
 from pipeline.models.tactics.requests import text_of
 
@@ -50,43 +50,27 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class RewardValues:
-    """The reward of each outcome.
-
-    Attributes:
-        closed: the goal is proved.
-        progress: the tactic runs, and all that it leaves is closed by `FINISHERS`, which do not close the goal alone.
-        open: it runs, and leaves other goals than the one that it was run on.
-        repeated: it runs and leaves that very goal, perhaps with copies of hypotheses or beside others.
-        failed: Lean refuses it, or it ran into the time limit.
-        no_tactic: the text is none (see `tactic_text.read_tactic`).
-        forbidden: it holds a sorry, or what the gate refuses in a proof.
-    """
-
-    closed: float = 1.0
-    progress: float = 0.2
-    open: float = 0.0
-    repeated: float = -0.1
-    failed: float = 0.0
-    no_tactic: float = -0.2
-    forbidden: float = -0.5
-
-    def __post_init__(self) -> None:
-        rest = max(self.open, self.repeated, self.failed, self.no_tactic, self.forbidden)
-        if not self.closed > self.progress > 0 >= rest:
-            raise ConfigError(
-                f"{self}: closed must earn most, progress less and above 0, and the others 0 or less"
-            )
+REWARDS: Mapping[Outcome, float] = {
+    "closed": 1.0,  # the goal is proved
+    "progress": 0.2,  # the tactic runs, and `FINISHERS` close all that it leaves, but not the goal alone
+    "open": 0.0,  # it runs, and leaves other goals than the one that it was run on
+    "repeated": -0.1,  # it runs and leaves that very goal, perhaps with copies of hypotheses or beside others
+    "failed": 0.0,  # Lean refuses it, or it ran into the time limit
+    "no_tactic": -0.2,  # the text is none (see `tactic_text.read_tactic`)
+    "forbidden": -0.5,  # it holds a sorry, or what the gate refuses in a proof
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome of a completion, its reward, and Lean's words where it was refused."""
+    """The outcome of a completion, and Lean's words where it was refused."""
 
     outcome: Outcome
-    reward: float
     why: str = ""
+
+    @property
+    def reward(self) -> float:
+        return REWARDS[self.outcome]
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,31 +97,23 @@ class LeanReward:
         self,
         places: Places,
         *,
-        values: RewardValues | None = None,
         limits: PoolLimits | None = None,
         tactic_timeout_s: float = 10.0,
         batch_timeout_s: float = 300.0,
-        remembered: int = 200_000,
     ) -> None:
         """Args:
         places: of the goals.
-        values: the rewards of outcomes.
         limits: of the pool of REPL processes.
         tactic_timeout_s: of one tactic; then it has failed.
         batch_timeout_s: of one call; completions not judged by then get None.
-        remembered: verdicts that are kept.
         """
-        self.values = values or RewardValues()
         self.counts: collections.Counter[str] = collections.Counter()
         self.cached = 0
         self.places = places
         self._limits = limits
         self._tactic_timeout_s = tactic_timeout_s
         self._batch_timeout_s = batch_timeout_s
-        self._remembered = remembered
-        self._known: collections.OrderedDict[tuple[GoalContext, str, str], Verdict] = (
-            collections.OrderedDict()
-        )
+        self._known: dict[tuple[tuple[GoalContext, str], str], Verdict] = {}
         self._easy: dict[tuple[GoalContext, str], bool] = {}
         self._without: dict[tuple[GoalContext | None, str], str] = {}
         self._pool: ReplPool | None = None
@@ -192,12 +168,12 @@ class LeanReward:
         for number, one in enumerate(asked):
             answer = read_tactic(text_of(one.completion))
             if answer.flaw is not None:
-                verdicts[number] = self._verdict("no_tactic", answer.why)
+                verdicts[number] = Verdict("no_tactic", answer.why)
             elif refused := complaints(answer.tactic):
-                verdicts[number] = self._verdict("forbidden", refused[0])
+                verdicts[number] = Verdict("forbidden", refused[0])
             elif (place := self.places(one.row)) is None:
                 self._leave_out(None, one.state, "its theorem is not where the dataset says")
-            elif (known := self._recall(place, one.state, answer.tactic)) is not None:
+            elif (known := self._known.get(((place, one.state), answer.tactic))) is not None:
                 verdicts[number] = known
                 self.cached += 1
             elif (place, one.state) not in self._without:
@@ -249,8 +225,7 @@ class LeanReward:
         for error in ended:
             if isinstance(error, BaseException) and not isinstance(error, asyncio.CancelledError):
                 raise error
-        for (goal, tactic), verdict in result.items():
-            self._remember(*goal, tactic, verdict)
+        self._known |= result
         return result
 
     async def _judge_goal(
@@ -310,18 +285,18 @@ class LeanReward:
     ) -> Verdict:
         result = await session.tactic(root, tactic, timeout_s=self._tactic_timeout_s)
         if isinstance(result, TacticParseError):
-            return self._verdict("failed", result.text)
+            return Verdict("failed", result.text)
         if isinstance(result, TacticFailed | TacticKilled):
-            return self._verdict("failed", result.reason)
+            return Verdict("failed", result.reason)
         if result.has_sorry or result.has_unsafe:
             session.release([result.state])
-            return self._verdict("forbidden", "what it makes holds a sorry, or unsafe code")
+            return Verdict("forbidden", "what it makes holds a sorry, or unsafe code")
         goals = result.state.goals
         if goals:
             before = goals_key(root.goals)
             same = any(goals_key((goal,)) == before for goal in goals)
             judged = (
-                self._verdict("repeated")
+                Verdict("repeated")
                 if same
                 else await self._left(session, place, stated, root, tactic, result.state)
             )
@@ -335,13 +310,13 @@ class LeanReward:
         try:
             units = await session.process(stated.text(place, proof), timeout_s=self._tactic_timeout_s)
         except (ReplRefused, ReplDied) as error:
-            return self._verdict("failed", f"it does not compile as a proof: {error}")
+            return Verdict("failed", f"it does not compile as a proof: {error}")
         complaint = next((message for unit in units for message in unit.errors), None)
         if complaint is not None:
-            return self._verdict("failed", f"it does not compile as a proof: {complaint.data}")
+            return Verdict("failed", f"it does not compile as a proof: {complaint.data}")
         if any(unit.uses_sorry for unit in units):
-            return self._verdict("forbidden", "the proof holds a sorry")
-        return self._verdict("closed")
+            return Verdict("forbidden", "the proof holds a sorry")
+        return Verdict("closed")
 
     async def _left(
         self, session: Session, place: GoalContext, stated: Statement, root: State, tactic: str, state: State
@@ -349,13 +324,13 @@ class LeanReward:
         """Judge a tactic by what becomes of the goals in the state that it leads to."""
         closing = await self._finished(session, state)
         if closing is None:
-            return self._verdict("open", "what it leaves is not closed")
+            return Verdict("open", "what it leaves is not closed")
         if (place, stated.goal) not in self._easy:
             self._easy[place, stated.goal] = await self._finished(session, root) is not None
         if self._easy[place, stated.goal]:
-            return self._verdict("open", "what closes the rest closes the goal without it")
+            return Verdict("open", "what closes the rest closes the goal without it")
         whole = await self._compiled(session, place, stated, "\n".join((tactic, *closing)))
-        return self._verdict("progress" if whole.outcome == "closed" else "open", whole.why)
+        return Verdict("progress" if whole.outcome == "closed" else "open", whole.why)
 
     async def _finished(self, session: Session, state: State) -> tuple[str, ...] | None:
         """Return the finishers that close a state's goals, one after the other; None where one goal stays open."""
@@ -382,20 +357,6 @@ class LeanReward:
         return tuple(used)
 
     # ---- what is known
-
-    def _verdict(self, outcome: Outcome, why: str = "") -> Verdict:
-        return Verdict(outcome, getattr(self.values, outcome), why)
-
-    def _recall(self, place: GoalContext, state: str, tactic: str) -> Verdict | None:
-        key = (place, state, tactic)
-        if key in self._known:
-            self._known.move_to_end(key)
-        return self._known.get(key)
-
-    def _remember(self, place: GoalContext, state: str, tactic: str, verdict: Verdict) -> None:
-        self._known[place, state, tactic] = verdict
-        while len(self._known) > self._remembered:
-            self._known.popitem(last=False)
 
     def _leave_out(self, place: GoalContext | None, state: str, why: str) -> None:
         if (place, state) not in self._without:

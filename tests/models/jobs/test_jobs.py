@@ -232,7 +232,7 @@ def test_a_later_task_replays_the_earlier_one_s_training_split(learned: Learned)
         one, two = one["rows"], two["rows"]
         assert two["accepted"] == {"proofs": 0, "steps": 0, "left_out": {}}
     assert (one["replayed"], list(two["replayed"])) == ({}, [FIRST])
-    new = two["steps"] if model == "tactics" else two["rows"][0] - two["replayed"][FIRST]
+    new = two["steps"] if model == "tactics" else two["fitted"]["rows"] - two["replayed"][FIRST]
     assert two["replayed"][FIRST] == round(new / 3), "a quarter of all rows"
 
 
@@ -488,7 +488,7 @@ def test_it_trains_and_measures_on_leandojo_s_other_split_and_a_chain_stays_with
     measured = {event["split"]: event["n"] for event in made.of("evaluation_finished")}
     assert measured.keys() == {"novel_premises/val", "novel_premises/test"}
     about = chain.read(made.summary["checkpoint"]).about
-    trained_on = about["rows"]["steps"] if model == "tactics" else about["rows"][0]
+    trained_on = about["rows"]["steps"] if model == "tactics" else about["fitted"]["rows"]
 
     def steps(side: str) -> int:
         return sum(1 + int(name.removeprefix("First.t")) % 3 for name in sides[side])
