@@ -19,6 +19,7 @@ from daemon.jobs.runner import SlotHolder
 from daemon.planning.ladder import spending
 from daemon.planning.plan import JobClass, Plan
 from daemon.settings import Settings
+from pipeline.endpoint.spending import file_of
 from pipeline.jobs.kinds import KINDS, Kind
 
 _SLOTS = "a slot; the running jobs have them all ([jobs] max_running)"
@@ -84,9 +85,10 @@ class Money:
 
 
 def _money(settings: Settings, now: datetime) -> tuple[object, ...]:
-    ledger = spending(settings)
+    day = now.astimezone(UTC).date()
+    ledger = file_of(spending(settings), day.isoformat())
     size = ledger.stat().st_size if ledger.exists() else 0
-    return now.astimezone(UTC).date(), size, settings.prove.external, settings.prove.programs
+    return day, size, settings.prove.external, settings.prove.programs
 
 
 _HALF_LIFE_S = _KEPT_S = 120.0

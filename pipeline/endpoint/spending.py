@@ -1,8 +1,9 @@
 """The budget of external models: a cap for each UTC day, shared by all processes.
 
 Before a request the most that it can cost is reserved, after it the real amount is booked. Both are lines of a ledger,
-which is only ever appended to, under a lock. A reservation that was never settled (the process was killed: the endpoint
-may have answered, and will be paid) counts in full. Money counts on the day on which it was reserved.
+a file for each day, which is only ever appended to, under a lock. A reservation that was never settled (the process was
+killed: the endpoint may have answered, and will be paid) counts in full. Money counts on the day on which it was
+reserved.
 """
 
 from __future__ import annotations
@@ -26,7 +27,6 @@ _log = logging.getLogger(__name__)
 _MILLION = 1_000_000
 # Sums of many small amounts are not exact.
 _ROUNDING_USD = 1e-9
-_BLOCK_BYTES = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Spending:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Args:
-        ledger: the file; None: no ledger, and so no cap.
+        ledger: the path whose name each day's file has, with the day in it; None: no ledger, and so no cap.
         prices: of the model; None: unknown, and so no cap.
         cap_usd: for a UTC day, over everything in the ledger; None: no cap.
         now: the time, with its zone.
@@ -95,7 +95,6 @@ class Spending:
         self.cap_usd = cap_usd
         self._ledger = ledger
         self._now = now
-        self._read = _LedgerReader()
 
     def reserve(self, prompt_tokens: int, completion_tokens: int, *, model: str = "") -> Reservation:
         """Reserve the most that a request can cost.
@@ -124,10 +123,12 @@ class Spending:
         )
         if self._ledger is None:
             return reservation
-        with self._locked() as descriptor:
+        with self._locked(reservation.day) as descriptor:
             if self.cap_usd is not None and usd is not None:
-                self._check(descriptor, reservation.day, usd, at)
-            self._append(descriptor, {"kind": "reserved", **_line(reservation, at), "model": model})
+                self._check(descriptor, usd, at)
+            asked = {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens, "usd": usd}
+            line = {"kind": "reserved", "id": reservation.id, "at": at.isoformat(), **asked, "model": model}
+            self._append(descriptor, line)
         return reservation
 
     def book(self, reserved: Reservation, usage: tuple[int, int] | None) -> Usage:
@@ -174,12 +175,12 @@ class Spending:
         """
         if self._ledger is None:
             return 0.0
-        with self._locked() as descriptor:
-            return self._read.total(descriptor, self._now().astimezone(UTC).date().isoformat())
+        with self._locked(self._now().astimezone(UTC).date().isoformat()) as descriptor:
+            return _total(descriptor)
 
-    def _check(self, descriptor: int, day: str, usd: float, at: datetime) -> None:
+    def _check(self, descriptor: int, usd: float, at: datetime) -> None:
         assert self.cap_usd is not None
-        spent = self._read.total(descriptor, day)
+        spent = _total(descriptor)
         if spent + usd <= self.cap_usd + _ROUNDING_USD:
             return
         frees_at = datetime(at.year, at.month, at.day, tzinfo=UTC) + timedelta(days=1)
@@ -198,22 +199,23 @@ class Spending:
     def _settle(self, line: dict[str, Any], reserved: Reservation) -> None:
         if self._ledger is None:
             return
-        with self._locked() as descriptor:
-            settled = {"id": reserved.id, "day": reserved.day, "at": self._now().astimezone(UTC).isoformat()}
+        with self._locked(reserved.day) as descriptor:
+            settled = {"id": reserved.id, "at": self._now().astimezone(UTC).isoformat()}
             self._append(descriptor, line | settled)
 
     @contextmanager
-    def _locked(self) -> Iterator[int]:
-        """Open and lock the ledger; turn its errors into errors that name it."""
+    def _locked(self, day: str) -> Iterator[int]:
+        """Open and lock a day's file; turn its errors into errors that name it."""
         assert self._ledger is not None
+        path = file_of(self._ledger, day)
         try:
-            self._ledger.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self._ledger, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
             with lock(descriptor):
                 yield descriptor
         except OSError as error:
             raise SpendingError(
-                f"the ledger {self._ledger} cannot be used ({error.strerror}); nothing is asked that could not be "
+                f"the ledger {path} cannot be used ({error.strerror}); nothing is asked that could not be "
                 "written down. Make room, or let this user write there"
             ) from error
 
@@ -228,53 +230,21 @@ class Spending:
         sync(descriptor)
 
 
-@dataclass(slots=True)
-class _LedgerReader:
-    """The amounts read from a ledger so far, for one day: each read continues at the last offset."""
-
-    day: str = ""
-    file: tuple[int, int] = (0, 0)
-    offset: int = 0
-    amounts: dict[str, float] | None = None
-
-    def total(self, descriptor: int, day: str) -> float:
-        """Return the amount spent or reserved on a day, in US dollars."""
-        result = os.fstat(descriptor)
-        file = (result.st_dev, result.st_ino)
-        if self.amounts is None or self.day != day or self.file != file or result.st_size < self.offset:
-            self.day, self.file, self.amounts, self.offset = day, file, {}, 0
-        # All of it: where the clock was set, lines of today stand among those of other days.
-        rest, at, sought = b"", self.offset, day.encode()
-        while data := os.pread(descriptor, _BLOCK_BYTES, at):
-            at += len(data)
-            data = rest + data
-            whole = data.rfind(b"\n") + 1
-            rest = data[whole:]
-            # Most blocks of a long ledger have no line of today: they are only searched.
-            if sought in data:
-                for line in data[:whole].splitlines():
-                    if sought in line:
-                        self._take(line)
-            self.offset += whole
-        return math.fsum(self.amounts.values())
-
-    def _take(self, line: bytes) -> None:
-        assert self.amounts is not None
-        try:
-            result = json.loads(line)
-            if result["day"] == self.day:
-                self.amounts[str(result["id"])] = float(result["usd"] or 0.0)
-        except (ValueError, KeyError, TypeError):
-            # A truncated line settles nothing; if it was a reservation, its request was never sent.
-            _log.warning("a damaged line of the ledger is passed over: %r", line[:200])
+def file_of(ledger: Path, day: str) -> Path:
+    """Return the file of a ledger's day (YYYY-MM-DD)."""
+    return ledger.with_name(f"{ledger.stem}-{day}{ledger.suffix}")
 
 
-def _line(made: Reservation, at: datetime) -> dict[str, Any]:
-    return {
-        "id": made.id,
-        "day": made.day,
-        "at": at.isoformat(),
-        "prompt_tokens": made.prompt_tokens,
-        "completion_tokens": made.completion_tokens,
-        "usd": made.usd,
-    }
+def _total(descriptor: int) -> float:
+    """Return the amount in a day's file, in US dollars: of each request its last line."""
+    amounts: dict[str, float] = {}
+    with os.fdopen(os.dup(descriptor), "rb") as file:
+        file.seek(0)
+        for line in file:
+            try:
+                read = json.loads(line)
+                amounts[str(read["id"])] = float(read["usd"] or 0.0)
+            except (ValueError, KeyError, TypeError):
+                # A truncated line settles nothing; if it was a reservation, its request was never sent.
+                _log.warning("a damaged line of the ledger is passed over: %r", line[:200])
+    return math.fsum(amounts.values())

@@ -16,7 +16,7 @@ import pytest
 from pipeline.endpoint.client import LONGEST_ANSWER_BYTES, Chat, ChatClient
 from pipeline.endpoint.dialect import Ask, Endpoint
 from pipeline.endpoint.errors import EndpointError, SpendingCapError
-from pipeline.endpoint.spending import Prices, Spending
+from pipeline.endpoint.spending import Prices, Spending, file_of
 from tests.support.chat_server import ChatServer, Fails, PassingTime, Reply, Says, Sends, Silence
 
 T = TypeVar("T")
@@ -349,7 +349,10 @@ def test_each_request_is_reserved_before_and_settled_after_it(
     spending = Spending(ledger=ledger, prices=Prices(1.0, 10.0), cap_usd=1.0, now=time.now)
     with ChatServer(script) as server, contextlib.suppress(EndpointError):
         asked(time, server, lambda client: client.complete(ASK), spending=spending)
-    result = [json.loads(line)["kind"] for line in ledger.read_text().splitlines()]
+    result = [
+        json.loads(line)["kind"]
+        for line in file_of(ledger, time.now().date().isoformat()).read_text().splitlines()
+    ]
     assert result[::2] == ["reserved"] * len(kinds)
     assert result[1::2] == kinds
 

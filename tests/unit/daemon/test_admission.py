@@ -18,6 +18,7 @@ from daemon.planning.admission import SHARE_S, Money, SlotQueue, admit, turn_end
 from daemon.planning.ladder import spending
 from daemon.planning.plan import Entry, Plan, WaitingJob
 from daemon.settings import Settings
+from pipeline.endpoint.spending import file_of
 from pipeline.jobs.kinds import BY_PRIORITY, Kind
 from pipeline.jobs.spec import Spec
 from tests.support.daemon.deployment import Deployment
@@ -359,7 +360,7 @@ def test_once_a_job_found_no_money_others_wait_an_hour_or_for_tomorrow_more_of_i
     def settings(usd: int) -> Settings:
         return Deployment(tmp_path).write(repos=[], extra=f"[prove.external]\nusd_per_day = {usd}\n")
 
-    at, ledger, money = datetime(2026, 3, 1, 22, 30, tzinfo=UTC), spending(settings(5)), Money()
+    at, money = datetime(2026, 3, 1, 22, 30, tzinfo=UTC), Money()
     assert money.why(settings(5), now=at) == ""
     money.spent(settings(5), now=at)
     why = money.why(settings(5), now=at)
@@ -376,6 +377,7 @@ def test_once_a_job_found_no_money_others_wait_an_hour_or_for_tomorrow_more_of_i
     late = at + timedelta(hours=1, minutes=29)
     assert money.why(settings(5), now=late)
     assert not money.why(settings(5), now=late + timedelta(minutes=1))
+    ledger = file_of(spending(settings(5)), late.date().isoformat())
     ledger.parent.mkdir(parents=True, exist_ok=True)
     ledger.write_bytes(b"{}\n")
     assert money.why(settings(5), now=late) == "", "what was reserved may have been given back"
