@@ -2,7 +2,7 @@
 
 A job's dataset has what the log had of them when it was made:
 
-    <chain>/.datasets/<job>/accepted.json      {"proofs": [{"proof": …, "repository": …, "steps": …}], "left_out": {…}}
+    <chain>/.datasets/<job>/accepted.json      {"rows": {repository: [row, …]}, "left_out": {reason: number}}
 
 A proof counts only when the gate verified it. Their states are those of the search's tree, as Lean said them. Left
 out, and counted by reason:
@@ -21,7 +21,7 @@ import json
 import re
 import sqlite3
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -48,66 +48,17 @@ _WORD = re.compile(r"[^\W\d][\w'✝]*")
 
 
 @dataclass(frozen=True, slots=True)
-class AcceptedStep:
-    """A state, as Lean prints it, and the tactic that was run on it."""
-
-    state: str
-    tactic: str
-
-
-@dataclass(frozen=True, slots=True)
-class AcceptedProof:
-    """A proof that the gate accepted: its id and its origin, and its steps.
-
-    `start` is where its sorry begins, (line, column) from 1; None where the view does not have the sorry. `model` is
-    what was asked, "" for the curated tactics.
-    """
-
-    proof: str
-    sorry: str
-    repository: str
-    commit: str
-    path: str
-    start: tuple[int, int] | None
-    declaration: str
-    rung: int
-    model: str
-    steps: tuple[AcceptedStep, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class AcceptedProofs:
-    """The accepted proofs of some repositories, oldest first, and how many were left out by reason."""
+    """The steps of accepted proofs by repository, each once, those of the oldest proof first; and how many proofs are
+    left out, by reason."""
 
-    proofs: tuple[AcceptedProof, ...] = ()
+    rows: Mapping[str, tuple[Row, ...]] = field(default_factory=dict)
     left_out: Mapping[str, int] = field(default_factory=dict)
 
-    def rows(self, repository: str) -> list[Row]:
-        """Return the steps of a repository's proofs, each different one once."""
-        rows = [
-            row
-            for proof in self.proofs
-            if proof.repository == repository
-            for row in of_steps(
-                ((step.state, step.tactic) for step in proof.steps),
-                Row(
-                    "",
-                    "",
-                    proof.declaration,
-                    proof.path,
-                    0,
-                    commit=proof.commit,
-                    start=proof.start,
-                    proof=proof.proof,
-                ),
-            )
-        ]
-        return list({(row.state, row.tactic): row for row in reversed(rows)}.values())[::-1]
 
-    @property
-    def repositories(self) -> tuple[str, ...]:
-        """The keys of the repositories that have one, in order."""
-        return tuple(sorted({proof.repository for proof in self.proofs}))
+def count_proofs(rows: Iterable[Row]) -> int:
+    """Return how many accepted proofs rows are from."""
+    return len({row.proof for row in rows if row.proof})
 
 
 _READER = TypeAdapter(AcceptedProofs)
@@ -130,21 +81,35 @@ def accepted(view: sqlite3.Connection, log: LogReader, *, repositories: Collecti
     # Of all repositories: a lemma may be brought in from a branch's other theorems.
     secret = {row.proof[:8] for row in rows if model_queries.is_held_out(view, row)}
     goals = {_nameless(state) for state in model_queries.held_out_goals(view)}
-    result: list[AcceptedProof] = []
+    result: dict[str, dict[tuple[str, str], Row]] = {}
     left_out: Counter[str] = Counter()
     for row in rows:
         cites = {short for tactic in row.tactics for short in _CITED.findall(tactic)}
         if secret & {row.proof[:8], *cites}:
             left_out[HELD_OUT] += 1
             continue
-        proof = _steps(view, log, row)
-        if isinstance(proof, str):
-            left_out[proof] += 1
-        elif _nameless(proof.steps[0].state) in goals:
+        steps = _steps(view, log, row)
+        if isinstance(steps, str):
+            left_out[steps] += 1
+        elif _nameless(steps[0][0]) in goals:
             left_out[HELD_OUT] += 1
         else:
-            result.append(proof)
-    return AcceptedProofs(tuple(result), dict(left_out))
+            like = Row(
+                "",
+                "",
+                row.declaration,
+                row.path,
+                0,
+                commit=row.checked_sha,
+                start=_place(view, row),
+                proof=row.proof,
+            )
+            known = result.setdefault(row.repository, {})
+            for step in of_steps(steps, like):
+                known.setdefault((step.state, step.tactic), step)
+    return AcceptedProofs(
+        {repository: tuple(known.values()) for repository, known in sorted(result.items())}, dict(left_out)
+    )
 
 
 def write_accepted(dataset: Path, proofs: AcceptedProofs) -> None:
@@ -173,8 +138,8 @@ def read_accepted(dataset: Path) -> AcceptedProofs:
         ) from error
 
 
-def _steps(view: sqlite3.Connection, log: LogReader, row: ProofRow) -> AcceptedProof | str:
-    """Return a proof with its states, or the reason for leaving it out."""
+def _steps(view: sqlite3.Connection, log: LogReader, row: ProofRow) -> list[tuple[str, str]] | str:
+    """Return a proof's states and tactics, or the reason for leaving it out."""
     attempt = queries.behind(row, queries.attempts(view, sorry=row.sorry))
     if attempt is None or attempt.tree_sha256 is None:
         return NO_STATES
@@ -190,19 +155,8 @@ def _steps(view: sqlite3.Connection, log: LogReader, row: ProofRow) -> AcceptedP
             return NO_STATES
         if any(goal.endswith("…") or goal.startswith("… and ") for goal in node["goals"]):
             return SHORTENED
-        steps.append(AcceptedStep(joined(map(printed, node["goals"])), tactic))
-    return AcceptedProof(
-        proof=row.proof,
-        sorry=row.sorry,
-        repository=row.repository,
-        commit=row.checked_sha,
-        path=row.path,
-        start=_place(view, row),
-        declaration=row.declaration,
-        rung=row.rung,
-        model=attempt.model,
-        steps=tuple(steps),
-    )
+        steps.append((joined(map(printed, node["goals"])), tactic))
+    return steps
 
 
 def _place(view: sqlite3.Connection, row: ProofRow) -> tuple[int, int] | None:

@@ -19,7 +19,7 @@ from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToLearnError
 from pipeline.models.replay import Replay, chosen, replayable, version_before
-from pipeline.models.tactics.accepted import NO_SIDE, AcceptedProofs, read_accepted
+from pipeline.models.tactics.accepted import NO_SIDE, AcceptedProofs, count_proofs, read_accepted
 from pipeline.models.tactics.rows import Row, RowPremises, Rows, read_rows
 
 
@@ -71,7 +71,7 @@ class Lesson:
             "proofs": self.own.proofs,
             "skipped": dict(self.own.skipped),
             "accepted": {
-                "proofs": len({row.proof for row in rows if row.proof}),
+                "proofs": count_proofs(rows),
                 "steps": sum(bool(row.proof) for row in rows),
                 "left_out": dict(self.left_out),
             },
@@ -94,25 +94,26 @@ def lesson(task: TaskData, config: TacticsConfig, earlier: Sequence[TaskData] = 
     """
     ours, earlier = read_accepted(task.dataset), replayable(task, earlier, config)
     if config.lora_by_repository:
-        ours = replace(ours, proofs=tuple(one for one in ours.proofs if one.repository == task.name))
+        ours = replace(ours, rows={task.name: ours.rows.get(task.name, ())})
     if config.split != "random":
-        ours = AcceptedProofs((), {**ours.left_out, NO_SIDE: len(ours.proofs)})
+        of_no_side = count_proofs(row for rows in ours.rows.values() for row in rows)
+        ours = AcceptedProofs({}, {**ours.left_out, NO_SIDE: of_no_side})
     read = read_rows(task.dataset / config.split / "train.json")
-    own = _distinct(read.rows, ours.rows(task.name))
+    own = _distinct(read.rows, ours.rows.get(task.name, ()))
     before = version_before(task, earlier) if config.only_new else None
     rows_before = () if before is None else _traced(before.dataset, config)
     again = True
     if before is not None:
-        new = _distinct((), own, but=[*rows_before, *read_accepted(before.dataset).rows(task.name)])
+        new = _distinct((), own, but=[*rows_before, *read_accepted(before.dataset).rows.get(task.name, ())])
         again = len(new) < config.batch_size
         own = own if again else new
     # Where an earlier version is learned again as a whole, it has its rows.
     datasets = {one.name: one.dataset for one in earlier if one.name != task.name or not again}
-    names = [*datasets, *(name for name in ours.repositories if name not in datasets and name != task.name)]
+    names = [*datasets, *(name for name in ours.rows if name not in datasets and name != task.name)]
 
     def chosen_of(one: TaskData, most: int) -> list[Row]:
         # As the log has them now: one that was refuted since is not replayed.
-        rows = list(chosen(_distinct((), ours.rows(one.name), but=own), most, config.seed))
+        rows = list(chosen(_distinct((), ours.rows.get(one.name, ()), but=own), most, config.seed))
         traced: Sequence[Row] = ()
         if one.name in datasets:
             known = before is not None and before.dataset == one.dataset

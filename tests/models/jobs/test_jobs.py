@@ -20,9 +20,9 @@ from pipeline.models.chain import Chain
 from pipeline.models.curve import CURVE, LOSS, read_curve
 from pipeline.models.datasets import TaskData, dataset_of
 from pipeline.models.model_files import begun
-from pipeline.models.progress import ProgressModel
+from pipeline.models.progress.model import ProgressModel
 from pipeline.models.retriever import learning as retriever_learning
-from pipeline.models.tactics.accepted import AcceptedStep, read_accepted
+from pipeline.models.tactics.accepted import read_accepted
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Request
@@ -443,8 +443,8 @@ def test_our_own_verified_proofs_are_rows_of_the_job_and_what_is_held_out_is_cou
     prove(bench, "example.org/OptedOut", next(name for name in names if trained[name] and name != ours))
     made = bench.train("tactics", "First", proofs_of=[FIRST])
     dataset = Path(made.summary["dataset"])
-    (proof,) = read_accepted(dataset).proofs
-    assert (proof.proof, proof.steps) == (found.proof, (AcceptedStep(f"⊢ {ours} = {ours}", "trivial"),))
+    (row,) = read_accepted(dataset).rows[FIRST]
+    assert (row.proof, row.state, row.tactic) == (found.proof, f"⊢ {ours} = {ours}", "trivial")
     about = Chain(bench.chain("tactics")).read(made.summary["checkpoint"]).about["rows"]
     assert about["accepted"] == {"proofs": 1, "steps": 1, "left_out": {"held_out": 1}}
     assert not [path for path in dataset.rglob("*") if path.stat().st_mode & 0o222]

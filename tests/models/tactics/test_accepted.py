@@ -123,10 +123,7 @@ def test_a_verified_proof_is_learned_step_by_step_and_says_where_it_is_from(worl
     found = world.proved()
     assert world.learned() == AcceptedProofs(), "a candidate is not known to be right"
     world.tell(proof_verified(found))
-    (proof,) = world.learned().proofs
-    assert (proof.proof, proof.repository, proof.declaration) == (found.proof, REPOSITORY, "swap")
-    assert (proof.path, proof.rung) == ("swap.lean", 0)
-    rows = world.learned().rows(REPOSITORY)
+    rows = world.learned().rows[REPOSITORY]
     assert [(row.state, row.tactic, row.step) for row in rows] == [
         (GOAL, "constructor", 0),
         ("case right\np : Prop\n⊢ p", "exact h.1", 1),
@@ -136,10 +133,10 @@ def test_a_verified_proof_is_learned_step_by_step_and_says_where_it_is_from(worl
 
 
 def test_a_proof_whose_sorry_the_view_does_not_have_is_learned_with_no_place(world: World) -> None:
-    world.tell(proof_verified(world.proved("gone", known=False)), proof_verified(world.proved("there")))
-    assert {proof.declaration: proof.start is None for proof in world.learned().proofs} == {
-        "gone": True, "there": False,
-    }  # fmt: skip
+    gone, there = world.proved("gone", known=False), world.proved("there", steps=((GOAL, "exact h.symm"),))
+    world.tell(proof_verified(gone), proof_verified(there))
+    places = {row.theorem: row.start is None for row in world.learned().rows[REPOSITORY]}
+    assert places == {"gone": True, "there": False}
     write_accepted(world.folder, world.learned())
     assert read_accepted(world.folder) == world.learned()
 
@@ -165,7 +162,7 @@ def test_a_theorem_of_val_or_test_is_never_learned_by_its_statement_or_its_name(
     for name, statement in (("again", test), ("held", statement_on("train", but="x + ")), ("trained", None)):
         world.tell(proof_verified(world.proved(name, statement)))
     learned = world.learned()
-    assert [proof.declaration for proof in learned.proofs] == ["trained"]
+    assert {row.theorem for row in learned.rows[REPOSITORY]} == {"trained"}
     assert learned.left_out == {"held_out": 2}
 
 
@@ -173,14 +170,14 @@ def test_a_theorem_that_no_trace_has_is_on_the_side_on_which_it_would_be_drawn(w
     for side in ("train", "test"):
         world.tell(proof_verified(world.proved(side, statement_on(side))))
     learned = world.learned()
-    assert [proof.declaration for proof in learned.proofs] == ["train"]
+    assert {row.theorem for row in learned.rows[REPOSITORY]} == {"train"}
     assert learned.left_out == {"held_out": 1}
 
 
 def test_a_theorem_of_test_restated_with_other_names_is_known_by_its_goal(world: World) -> None:
     world.traced("held", statement_on("test"), "a b : Prop\nboth : a ∧ b\n⊢ b ∧ a")
     world.tell(proof_verified(world.proved()))
-    assert world.learned() == AcceptedProofs((), {"held_out": 1})
+    assert world.learned() == AcceptedProofs({}, {"held_out": 1})
 
 
 def test_a_proof_that_brings_in_that_of_a_theorem_of_test_is_left_out_too(world: World) -> None:
@@ -189,7 +186,7 @@ def test_a_proof_that_brings_in_that_of_a_theorem_of_test_is_left_out_too(world:
     world.tell(
         proof_verified(lemma), proof_verified(world.proved(steps=((GOAL, brought), (GOAL, "exact h.symm"))))
     )
-    assert world.learned() == AcceptedProofs((), {"held_out": 2})
+    assert world.learned() == AcceptedProofs({}, {"held_out": 2})
 
 
 # ---- what has no states
@@ -208,7 +205,7 @@ def test_a_proof_whose_states_are_not_all_known_is_counted_and_left_out(
     world: World, tree: bool | dict[str, Any], reason: str
 ) -> None:
     world.tell(proof_verified(world.proved(tree=tree)))
-    assert world.learned() == AcceptedProofs((), {reason: 1})
+    assert world.learned() == AcceptedProofs({}, {reason: 1})
 
 
 def test_a_tree_is_what_a_search_s_is(world: World) -> None:
@@ -231,9 +228,9 @@ def test_a_search_s_own_states_are_read_as_lean_prints_them(
     payloads = [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
     (found,) = [body for body in bodies if isinstance(body, ProofFound)]
     world.tell(*bodies, proof_verified(found), payloads=payloads)
-    (proof,) = world.learned().proofs
-    assert [step.tactic for step in proof.steps] == list(found.tactics)
-    assert proof.steps[0].state == GOAL
+    rows = world.learned().rows[REPOSITORY]
+    assert [row.tactic for row in rows] == list(found.tactics)
+    assert rows[0].state == GOAL
 
 
 # ---- the file

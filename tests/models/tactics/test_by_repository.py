@@ -21,11 +21,12 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError, ModelError
 from pipeline.models.loading import load_generator
 from pipeline.models.model_files import file_digest, files_in
-from pipeline.models.tactics.accepted import AcceptedProof, AcceptedProofs, AcceptedStep, write_accepted
+from pipeline.models.tactics.accepted import AcceptedProofs, write_accepted
 from pipeline.models.tactics.job import TacticsJob, learn
 from pipeline.models.tactics.lesson import lesson
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Decoding, Request
+from pipeline.models.tactics.rows import Row
 
 ONE, TWO, NEW = "example.org/one", "example.org/two", "example.org/new"
 GOAL = "⊢ p → p"
@@ -52,10 +53,7 @@ def task(root: Path, name: str, *, theorems: int = 8, states: Sequence[str] = (G
     return TaskData(name, folder)
 
 
-def accepted_of(repository: str) -> AcceptedProof:
-    return AcceptedProof(
-        "p" * 16, "s" * 16, repository, "a" * 40, "A.lean", (1, 1), "t", 2, "m", (AcceptedStep("⊢ q", "simp"),)
-    )  # fmt: skip
+ACCEPTED = (Row("⊢ q", "simp", "t", "A.lean", 0, commit="a" * 40, start=(1, 1), proof="p" * 16),)
 
 
 @dataclass(frozen=True)
@@ -161,7 +159,7 @@ def test_a_checkpoint_is_measured_on_each_task_with_that_task_s_adapter(learned:
 
 def test_nothing_of_other_repositories_is_replayed(tmp_path: Path, learned: Learned) -> None:
     one, two = (task(tmp_path, name, states=("⊢ p", "⊢ q")) for name in (ONE, TWO))
-    write_accepted(two.dataset, AcceptedProofs((accepted_of(ONE), accepted_of(TWO))))
+    write_accepted(two.dataset, AcceptedProofs({ONE: ACCEPTED, TWO: ACCEPTED}))
     before = TaskData(TWO, learned.tasks[1].dataset)
     alone = lesson(two, learned.config, [one, before])
     assert {name for name, _ in alone.replayed} == {TWO}

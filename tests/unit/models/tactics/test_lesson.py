@@ -13,7 +13,7 @@ import pytest
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError
-from pipeline.models.tactics.accepted import AcceptedProof, AcceptedProofs, AcceptedStep, write_accepted
+from pipeline.models.tactics.accepted import AcceptedProofs, write_accepted
 from pipeline.models.tactics.lesson import lesson
 from pipeline.models.tactics.rows import Row, RowPremises, Rows, read_rows
 from tests.support.retrieval import step, theorem
@@ -43,22 +43,16 @@ def task(folder: Path, name: str, steps: int, *, proofs: AcceptedProofs | None =
 def ours(*of: tuple[str, int]) -> AcceptedProofs:
     """Return accepted proofs of repositories, so many of each."""
     return AcceptedProofs(
-        tuple(
-            AcceptedProof(
-                proof=f"{name}-{number}",
-                sorry="s",
-                repository=name,
-                commit="c",
-                path=f"{name}.lean",
-                start=(1, 1),
-                declaration=f"{name}.s{number}",
-                rung=2,
-                model="m",
-                steps=(AcceptedStep(f"⊢ our {name} {number}", "ours"),),
+        {
+            name: tuple(
+                Row(
+                    *(f"⊢ our {name} {number}", "ours", f"{name}.s{number}", f"{name}.lean", 0),
+                    proof=f"{name}-{number}",
+                )
+                for number in range(most)
             )
             for name, most in of
-            for number in range(most)
-        ),
+        },
         {"held_out": 1},
     )
 
@@ -83,9 +77,9 @@ def test_our_own_accepted_proofs_are_rows_of_the_task_and_say_so(tmp_path: Path)
 
 
 def test_a_step_that_people_wrote_too_is_learned_once(tmp_path: Path) -> None:
-    result = ours(("A", 1))
-    same = replace(result.proofs[0], steps=(AcceptedStep("⊢ A 3", "exact a 3"),))
-    given = lesson(task(tmp_path, "A", 5, proofs=replace(result, proofs=(same,))), CONFIG)
+    (row,) = ours(("A", 1)).rows["A"]
+    same = AcceptedProofs({"A": (replace(row, state="⊢ A 3", tactic="exact a 3"),)})
+    given = lesson(task(tmp_path, "A", 5, proofs=same), CONFIG)
     assert len(given.own.rows) == 5
     assert of_proofs(given.own.rows) == []
 
