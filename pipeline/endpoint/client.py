@@ -155,8 +155,6 @@ class ChatClient:
         """
         endpoint.check_key(key)
         self.endpoint = endpoint
-        self.counts: Counter[str] = Counter()
-        """Requests sent, those sent again, and those that failed for good: "requests", "retries", "failed"."""
         self._key = key
         self._spending = spending or Spending()
         self._answers = answers
@@ -320,7 +318,6 @@ class ChatClient:
             left = min(left, call.deadline - self._clock())
         if left <= 0:
             return _NoReply("timeout", "no time was left to ask it", paid=False, final=True)
-        self.counts["requests"] += 1
         call.sent += 1
         try:
             answer = await self._client.call("POST", self.endpoint.url, content=body, seconds=left)
@@ -362,7 +359,6 @@ class ChatClient:
         if call.deadline is not None and self._clock() + wait >= call.deadline:
             self._fail(reason, f"{text}; no time is left for another try", status)
         _log.info("%s: %s; asked again in %.1f s", self.endpoint.base_url, self._clean(text), wait)
-        self.counts["retries"] += 1
         await self._sleep(wait)
 
     def _retry_after(self, headers: Mapping[str, str]) -> float | None:
@@ -392,7 +388,6 @@ class ChatClient:
         self._fail(reason, f"it answered {reply.status}{without}{text}", reply.status)
 
     def _fail(self, reason: str, text: str, status: int | None) -> NoReturn:
-        self.counts["failed"] += 1
         raise EndpointError(
             reason,
             f"{self.endpoint.base_url} ({self.endpoint.model}): {self._clean(text)}. Remedy: {_REMEDIES[reason]}",

@@ -444,7 +444,7 @@ class EndpointSpec(Spec):
 
     Attributes:
         credential, key_variable: where the key is, by name; "" for none.
-        ledger: the file in which its cost is written down.
+        ledger: where its cost is written down (`pipeline.endpoint.spending`).
         answers: a folder that all jobs share, of answers that were paid for: a job that begins again does not pay
             twice. None: none is kept.
         cap_usd: of a UTC day; None: no cap.
@@ -825,7 +825,7 @@ class TrainTacticsSpec(TrainSpec):
 
 
 class GrpoSpec(Spec):
-    """How a tactic model is trained with Lean's reward (GRPO): settings of `pipeline.models.tactics.GRPOTrainer`.
+    """How a tactic model is trained with Lean's reward (GRPO): settings of `pipeline.models.tactics.grpo.GRPOTrainer`.
 
     Attributes:
         lr: the highest learning rate; it falls to 0 in a line.

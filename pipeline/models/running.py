@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import torch
 from accelerate import PartialState
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState
 
 OnStep = Callable[[int, int], object]
+R = TypeVar("R")
 # Older versions of transformers lack the new name, and newer ones warn about the old one.
 CHECKPOINTING = next(
     name
@@ -188,8 +189,18 @@ class LibraryTrainer(abc.ABC):
             "versions": versions(self.libraries),
             "device": str(self.device),
             "seconds": seconds,
-            **self._said(fitted),
+            **self.said(fitted),
         }
+
+    @abc.abstractmethod
+    def fit(self, rows: Any, saves: Saves | None = None) -> FitResult:
+        """Train the model on rows; `saves`: folder and interval of the run's saves, None: no saves.
+
+        Raises:
+            NothingToLearnError: none of them can be used. DivergedError: a loss was no finite number.
+            CheckpointError: the disk refused; the saved steps stay. Yielded: the job was preempted, and the run is
+                saved.
+        """
 
     @abc.abstractmethod
     def write(self, folder: Path) -> None:
@@ -199,24 +210,8 @@ class LibraryTrainer(abc.ABC):
             OSError, SafetensorError: the disk refused.
         """
 
-    def put(
-        self,
-        chain: Chain,
-        step: Step,
-        fitted: FitResult,
-        *,
-        seconds: float,
-        warnings: tuple[str, ...],
-        about: Mapping[str, Any],
-    ) -> Checkpoint:
-        """Put what was trained into a chain (`Chain.put`); `about` is what its description has beside."""
-        said = {**about, **self._said(fitted)}
-        facts = TrainingFacts(
-            fitted.steps, self.device.type, seconds, versions(self.libraries), warnings, said
-        )
-        return chain.put(step, self.write, facts)
-
-    def _said(self, fitted: FitResult) -> dict[str, Any]:
+    def said(self, fitted: FitResult) -> dict[str, Any]:
+        """Return the fields of a description that are about this training."""
         return {"fitted": {**asdict(fitted), "measures": dict(fitted.measures)}, **self.about()}
 
     def drive(self, trainer: Any, on_step: OnStep, saves: Saves | None = None) -> int:
@@ -237,6 +232,48 @@ class LibraryTrainer(abc.ABC):
             model.save_pretrained(str(folder))
             tokenizer.save_pretrained(folder)
         self._curve.write(folder)
+
+
+def made_by(
+    begin: Callable[[Path, str], LibraryTrainer],
+    step: Step,
+    chain: Chain,
+    *,
+    rows: Callable[[], R],
+    about: Callable[[R], Mapping[str, Any]],
+    warn: Callable[[FitResult], tuple[str, ...]],
+    save_minutes: float,
+    tensorboard: Path | None,
+) -> Checkpoint:
+    """Return a step's checkpoint; where it does not exist, train it, from the last step that was saved.
+
+    Args:
+        begin: makes the trainer, of a folder in which nothing is written and transformers' name of a tracker.
+        step: of the chain.
+        chain: of the model.
+        rows: returns what is learned, as the model is shown it.
+        about: returns what the checkpoint's description has of the rows.
+        warn: returns the checkpoint's warnings, or refuses what came out.
+        save_minutes: from one save to the next.
+        tensorboard: the folder for TensorBoard's files; None: none are written.
+
+    Raises:
+        LearningError: see `LibraryTrainer.fit`; or of `rows` and `warn`, or another process makes the same checkpoint.
+        Yielded: the job was preempted, and the run is saved.
+    """
+
+    def make(run: Path) -> Checkpoint:
+        began = time.monotonic()
+        saves = Saves(run / "steps", 60 * save_minutes, tensorboard)
+        trainer = begin(run / "model", saves.report_to)
+        shown = rows()
+        fitted = trainer.fit(shown, saves)
+        warnings, said = warn(fitted), {**about(shown), **trainer.said(fitted)}
+        seconds, made = time.monotonic() - began, versions(trainer.libraries)
+        facts = TrainingFacts(fitted.steps, trainer.device.type, seconds, made, warnings, said)
+        return chain.put(step, trainer.write, facts)
+
+    return chain.once(step, make)
 
 
 def _run_saved(trainer: Any, saves: Saves) -> None:

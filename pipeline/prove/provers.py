@@ -603,7 +603,7 @@ class ExternalProver(Prover):
                 Hugging Face's router.
             usd_per_day: a cap for the UTC day, over all of the ledger; None: no cap. It needs the prices and a ledger.
             usd_per_million_prompt, usd_per_million_completion: the prices.
-            ledger: a file that several processes may share.
+            ledger: the path of the files of days, which several processes may share (`pipeline.endpoint.spending`).
             timeout_s, retries: see `pipeline.endpoint.dialect.Endpoint`.
             candidates, temperature, max_tokens: answers for a state, their sampling, and their maximum of tokens.
             whole_tokens: the maximum of a whole proof.

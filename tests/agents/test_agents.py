@@ -30,8 +30,7 @@ from daemon.leandojo.session import settings_for
 from daemon.place.lock import AlreadyRunningError, DaemonLock, holder
 from pipeline.models.errors import DivergedError
 from pipeline.models.retriever import TrainingConfig
-from pipeline.models.tactics import SFTTrainer
-from pipeline.models.tactics.training import RepositoryTrainer
+from pipeline.models.tactics.training import RepositoryTrainer, SFTTrainer
 from pipeline.models.trainer_folder import publish
 from pipeline.prove.provers import Prover
 from store.leandojo import DynamicDatabase

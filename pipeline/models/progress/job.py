@@ -29,7 +29,7 @@ from pipeline.models.progress.steps import Dataset, Row, digest_of, held_back, r
 from pipeline.models.progress.training import ProgressTrainer
 from pipeline.models.ranks import world
 from pipeline.models.replay import Replay, chosen, version_before
-from pipeline.models.running import Saves
+from pipeline.models.running import made_by
 from pipeline.models.training_job import OnStep, TrainingJob, configured
 from store.events.models import ModelKind
 
@@ -151,32 +151,31 @@ class ProgressJob(TrainingJob[ProgressConfig]):
         data, replayed = lesson(task, config, self.replayed)
         step = self.chain.step(task, config, parent=self.order.parent, data=data.digest)
 
-        def make(run: Path) -> Checkpoint:
-            began = time.monotonic()
-            saves = Saves(run / "steps", 60 * config.save_minutes, self.tensorboard)
-            trainer = ProgressTrainer(
+        def begin(folder: Path, report_to: str) -> ProgressTrainer:
+            return ProgressTrainer(
                 task.dataset,
                 step.start,
-                run / "model",
+                folder,
                 max_length=config.max_seq_len,
                 batch_size=config.batch_size // world(),
                 epochs=config.epochs,
                 learning_rate=config.lr,
                 seed=config.seed,
                 device=config.device,
-                report_to=saves.report_to,
-            )
-            fitted = trainer.fit(data, on_step, saves)
-            return trainer.put(
-                self.chain,
-                step,
-                fitted,
-                seconds=time.monotonic() - began,
-                warnings=_warnings(fitted.measures),
-                about={"replayed": replayed},
+                report_to=report_to,
+                on_step=on_step,
             )
 
-        return self.chain.once(step, make)
+        return made_by(
+            begin,
+            step,
+            self.chain,
+            rows=lambda: data,
+            about=lambda _: {"replayed": replayed},
+            warn=lambda fitted: _warnings(fitted.measures),
+            save_minutes=config.save_minutes,
+            tensorboard=self.tensorboard,
+        )
 
     def facts_of(self, folder: Path) -> dict[str, Any]:
         return {"max_length": ProgressModel(folder, device=self.config.device).max_length}

@@ -1,6 +1,6 @@
 """Train a progress model: a regression head on any text model, on the steps of whole proofs.
 
-    from pipeline.models.progress import ProgressTrainer
+    from pipeline.models.progress.training import ProgressTrainer
 
     ProgressTrainer("progress.jsonl", model_name="bert-base-uncased", output_dir="outputs-progress").train()
 
@@ -111,6 +111,7 @@ class ProgressTrainer(LibraryTrainer):
         device: str = "auto",
         report_to: str | Sequence[str] = "none",
         callbacks: Sequence[TrainerCallback] = (),
+        on_step: OnStep = lambda _done, _total: None,
     ) -> None:
         """Args:
         data_path: a JSONL file of steps, as `everlean export progress OUT` writes it.
@@ -121,13 +122,14 @@ class ProgressTrainer(LibraryTrainer):
         learning_rate: of AdamW, falling to 0.
         eval_ratio: the share of the proofs that is held out, where the rows have no `side`.
         seed: of the split, a new head, and the order of the rows.
+        on_step: takes (optimiser steps done, in all) after each.
         model_name, device, report_to, callbacks: as `LibraryTrainer`'s.
 
         Raises:
             ConfigError: a number is out of range.
             ModelError: the model cannot be loaded.
         """
-        self.data_path = str(data_path)
+        self.data_path, self.on_step = str(data_path), on_step
         super().__init__(model_name, output_dir, device, report_to, callbacks)
         self.settings = Settings(batch_size, epochs, learning_rate, eval_ratio, seed, max_length)
         with torch.random.fork_rng(devices=[]):
@@ -135,10 +137,10 @@ class ProgressTrainer(LibraryTrainer):
             self.tokenizer, self.model = load_model(model_name, new_head=True)
         self.max_length = text_length(self.tokenizer, self.model, max_length)
 
-    def train(self, on_step: OnStep = lambda _done, _total: None) -> FitResult:
+    def train(self) -> FitResult:
         """Train, keep the best epoch, write it to `output_dir`, and return how well it does.
 
-        `on_step` takes (optimiser steps done, in all) after each. The run is saved after every epoch.
+        The run is saved after every epoch.
 
         Raises:
             DatasetError: the dataset cannot be used. DivergedError: a loss was no finite number.
@@ -151,7 +153,7 @@ class ProgressTrainer(LibraryTrainer):
             data = read_dataset(self.data_path, eval_ratio=self.settings.eval_ratio, seed=self.settings.seed)
             about = json.dumps([self.follows_from(), data.digest], sort_keys=True)
             run = place / f"{_RUN}{hashlib.sha256(about.encode()).hexdigest()[:16]}"
-            made = self.fit(data, on_step, Saves(run))
+            made = self.fit(data, Saves(run))
             if is_first():
                 seconds = time.monotonic() - started
                 publish(place, self.write, self.description(data.digest, made, seconds))
@@ -161,7 +163,7 @@ class ProgressTrainer(LibraryTrainer):
             wait(self.model.device)
         return made
 
-    def fit(self, data: Dataset, on_step: OnStep, saves: Saves) -> FitResult:
+    def fit(self, rows: Dataset, saves: Saves | None = None) -> FitResult:
         """Train on a dataset and keep the best epoch; write nothing but the run's saves.
 
         Measures are of the rows held out: "mae" and "mse", in steps and the square of them, of the "best_epoch" (from
@@ -171,10 +173,10 @@ class ProgressTrainer(LibraryTrainer):
         Raises:
             LearningError: as `train`.
         """
-        trained, cut = self._examples(data.train)
-        held_out, cut_too = self._examples(data.held_out)
+        trained, cut = self._examples(rows.train)
+        held_out, cut_too = self._examples(rows.held_out)
         trainer = self._trainer(trained, held_out)
-        steps = self.drive(trainer, on_step, saves)
+        steps = self.drive(trainer, self.on_step, saves)
         kept: Any = trainer.model
         self.model = kept
         epochs = [row for row in trainer.state.log_history if "eval_mse" in row]
@@ -184,7 +186,7 @@ class ProgressTrainer(LibraryTrainer):
             "mse": epochs[best]["eval_mse"],
             "best_epoch": best + 1,
             "cut": cut + cut_too,
-            **constant_errors(data),
+            **constant_errors(rows),
         }
         return FitResult(len(trained), 0, steps, measures)
 

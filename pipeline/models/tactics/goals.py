@@ -94,15 +94,14 @@ def statement(state: str) -> Statement | None:
     return Statement(header, goals[0])
 
 
-def bare_place(backend: LeanBackend, project: Path, *, imports: tuple[str, ...] = ("Init",)) -> Places:
-    """Return one place for all goals: nothing but imports.
+def bare_place(backend: LeanBackend, project: Path) -> Places:
+    """Return one place for all goals, with nothing imported but `Init`.
 
     Args:
         backend: what runs Lean.
         project: the folder of the Lake project.
-        imports: modules.
     """
-    place = GoalContext(ReplKey(backend, project, imports))
+    place = GoalContext(ReplKey(backend, project, ("Init",)))
     return lambda _row: place
 
 

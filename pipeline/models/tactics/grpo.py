@@ -1,6 +1,6 @@
 """Reinforcement learning of a causal model on goals: LeanDojo-v2's `GRPOTrainer`, with TRL underneath.
 
-    from pipeline.models.tactics import GRPOTrainer
+    from pipeline.models.tactics.grpo import GRPOTrainer
 
     trainer = GRPOTrainer("outputs", "lean", output_dir="outputs-grpo", batch_size=8)
     trainer.train(database.sort_repositories_by_difficulty(), database, "raid/data/merged")
@@ -161,8 +161,7 @@ class GRPOTrainer(RepositoryTrainer):
                 to the bit where generating and judging are: on one machine, with no tactic near its time limit.
 
         Raises:
-            NothingToLearnError, DivergedError: as `RepositoryTrainer.fit`.
-            CheckpointError: the run cannot be saved. Yielded: the job was preempted, and the run is saved.
+            LearningError, Yielded: as `LibraryTrainer.fit`.
         """
         every = prompts_of(rows, self.loaded())
         self._config()  # before Lean judges for hours

@@ -21,9 +21,10 @@ from pipeline.models.chain import Checkpoint
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToLearnError
+from pipeline.models.running import made_by
 from pipeline.models.tactics.goals import SourcePlaces
 from pipeline.models.tactics.grpo import LEAN, GRPOTrainer
-from pipeline.models.tactics.job import TacticsJob, made_by, shared_settings
+from pipeline.models.tactics.job import TacticsJob, premised, shared_settings
 from pipeline.models.tactics.rows import NO_PREMISES, RowPremises, read_rows
 from pipeline.models.training_job import OnStep
 
@@ -83,12 +84,11 @@ class GrpoJob(TacticsJob):
             begin,
             replace(step, config={**step.config, **about}),
             self.chain,
-            config,
             rows=lambda: rows.shown(premises.of(task), seed=config.seed),
-            about=about,
-            premises=premises,
-            tensorboard=self.tensorboard,
+            about=lambda shown: {**about, **premised(premises, shown)},
             warn=lambda fitted: _warnings(task.name, fitted.measures),
+            save_minutes=config.save_minutes,
+            tensorboard=self.tensorboard,
         )
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -33,14 +33,14 @@ from torch import Tensor
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.models.adapters import base_of, model_for, new_adapter
 from pipeline.models.batching import by_length, padded
-from pipeline.models.chain import Chain, Checkpoint, Step
+from pipeline.models.chain import Chain, Checkpoint
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToLearnError
 from pipeline.models.libraries import device_of, inference_dtype
 from pipeline.models.measures import Evaluation, by_theorem, summarise
 from pipeline.models.ranks import world
-from pipeline.models.running import FitResult, Saves
+from pipeline.models.running import FitResult, made_by
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.lesson import lesson
 from pipeline.models.tactics.models import TacticModel, load_model, read_model
@@ -54,7 +54,7 @@ from pipeline.models.tactics.rows import (
     drawn,
     read_rows,
 )
-from pipeline.models.tactics.training import RepositoryTrainer, SFTTrainer
+from pipeline.models.tactics.training import SFTTrainer
 from pipeline.models.training_job import OnStep, TrainingJob
 from store.events.models import ModelKind
 
@@ -237,62 +237,17 @@ def learn(
         begin,
         step,
         chain,
-        config,
         rows=lambda: given.shown(premises, task, config),
-        about={"rows": given.about()},
-        premises=premises,
-        tensorboard=tensorboard,
+        about=lambda shown: {"rows": given.about(), **premised(premises, shown)},
         warn=left_out,
+        save_minutes=config.save_minutes,
+        tensorboard=tensorboard,
     )
 
 
-def made_by(
-    begin: Callable[[Path, str], RepositoryTrainer],
-    step: Step,
-    chain: Chain,
-    config: TacticsConfig,
-    *,
-    rows: Callable[[], Rows],
-    about: Mapping[str, Any],
-    premises: RowPremises,
-    tensorboard: Path | None,
-    warn: Callable[[FitResult], tuple[str, ...]],
-) -> Checkpoint:
-    """Return a step's checkpoint; where it does not exist, train it, from the last step that was saved.
-
-    Args:
-        begin: makes the trainer, of a folder in which nothing is written and transformers' name of a tracker.
-        step: of the chain.
-        chain: of tactic models.
-        config: how.
-        rows: returns what is learned, as the model is shown it.
-        about: what the checkpoint's description has of it.
-        premises: what finds those that the rows are shown.
-        tensorboard: the folder for TensorBoard's files; None: none are written.
-        warn: returns the checkpoint's warnings, or refuses what came out.
-
-    Raises:
-        LearningError: see `learn`; or of `warn`. Yielded: the job was preempted, and the run is saved.
-    """
-
-    def make(run: Path) -> Checkpoint:
-        began = time.monotonic()
-        saves = Saves(run / "steps", 60 * config.save_minutes, tensorboard)
-        trainer = begin(run / "model", saves.report_to)
-        shown = rows()
-        fitted = trainer.fit(shown, saves)
-        warnings = warn(fitted)
-        shown_to = {"of": premises.name, "rows": sum(bool(row.premises) for row in shown.rows)}
-        return trainer.put(
-            chain,
-            step,
-            fitted,
-            seconds=time.monotonic() - began,
-            warnings=warnings,
-            about={**about, "premises": shown_to},
-        )
-
-    return chain.once(step, make)
+def premised(premises: RowPremises, shown: Rows) -> dict[str, Any]:
+    """Return what a checkpoint's description has of the premises that rows are shown."""
+    return {"premises": {"of": premises.name, "rows": sum(bool(row.premises) for row in shown.rows)}}
 
 
 def shared_settings(config: TacticsConfig) -> dict[str, Any]:

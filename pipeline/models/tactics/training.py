@@ -7,7 +7,7 @@ its folder.
 
 Under `accelerate launch` every process runs the same program: the first one writes, the others wait for it.
 
-    from pipeline.models.tactics import SFTTrainer
+    from pipeline.models.tactics.training import SFTTrainer
     from store.leandojo import DynamicDatabase
 
     database = DynamicDatabase("dynamic_database.json")
@@ -23,7 +23,6 @@ TRL takes no encoder-decoders: transformers' own trainer does.
 
 from __future__ import annotations
 
-import abc
 import copy
 import gc
 import json
@@ -345,15 +344,6 @@ class RepositoryTrainer(LibraryTrainer):
         if self.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    @abc.abstractmethod
-    def fit(self, rows: Rows, saves: Saves | None = None) -> FitResult:
-        """Train the model on rows; `saves`: folder and interval of the run's saves, None: no saves.
-
-        Raises:
-            NothingToLearnError: none of them can be used.
-            DivergedError: a loss was no finite number.
-        """
-
     def _learn(
         self, key: dict[str, str], repos: Sequence[Repository], database: Database, data_path: Path
     ) -> LearnedRepository:
@@ -484,8 +474,7 @@ class SFTTrainer(RepositoryTrainer):
             saves: folder and interval of the run's saves; None: no saves.
 
         Raises:
-            NothingToLearnError, DivergedError: as `RepositoryTrainer.fit`.
-            CheckpointError: the run cannot be saved. Yielded: the job was preempted, and the run is saved.
+            LearningError, Yielded: as `LibraryTrainer.fit`.
         """
         found = self.loaded()
         most = found.lengths.answer

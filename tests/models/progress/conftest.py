@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.models.progress import ProgressTrainer
+from pipeline.models.progress.training import ProgressTrainer
 from pipeline.models.running import FitResult
 from tests.support.tiny_models import make_tiny_classifier
 

@@ -10,9 +10,9 @@ from transformers import EvalPrediction
 
 from pipeline.models.curve import CURVE, read_curve
 from pipeline.models.errors import ConfigError, DatasetError, DivergedError, ModelError
-from pipeline.models.progress import ProgressModel, ProgressTrainer
+from pipeline.models.progress.model import ProgressModel
 from pipeline.models.progress.steps import Row, read_dataset
-from pipeline.models.progress.training import error_metrics
+from pipeline.models.progress.training import ProgressTrainer, error_metrics
 from tests.models.progress.conftest import Trained
 from tests.support.tiny_models import TinyKind, make_tiny
 
@@ -73,9 +73,9 @@ def test_a_run_of_other_settings_is_not_gone_on_with(data: Path, model: Path, tm
 
     out = tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):
-        trainer(data, model, out, epochs=2).train(cut_off)
+        trainer(data, model, out, epochs=2, on_step=cut_off).train()
     steps: list[int] = []
-    trainer(data, model, out, epochs=1).train(lambda done, _: steps.append(done))
+    trainer(data, model, out, epochs=1, on_step=lambda done, _: steps.append(done)).train()
     assert steps == list(range(1, 11))
     assert not list(out.glob(".run-*"))
 

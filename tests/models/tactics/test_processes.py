@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from pipeline.models.progress import ProgressModel
+from pipeline.models.progress.model import ProgressModel
 from pipeline.models.tactics.models import load_model
 from tests.support.tiny_models import make_tiny_classifier
 
@@ -24,8 +24,9 @@ _PROGRAM = """
 import json, os, sys, time, traceback
 from pathlib import Path
 from transformers import Trainer
-from pipeline.models.progress import ProgressTrainer
-from pipeline.models.tactics import GRPOTrainer, SFTTrainer
+from pipeline.models.progress.training import ProgressTrainer
+from pipeline.models.tactics.grpo import GRPOTrainer
+from pipeline.models.tactics.training import SFTTrainer
 
 causal, classifier, out = sys.argv[1:]
 load = Trainer._load_best_model

@@ -10,7 +10,7 @@ from pipeline.models.errors import DatasetError
 from pipeline.models.progress.steps import Dataset, Row, read_dataset, read_split
 from tests.support.retrieval import step, theorem
 
-SAMPLE = [  # as LeanDojo-v2's create_sample_dataset writes it
+SAMPLE: list[dict[str, Any]] = [  # as LeanDojo-v2's create_sample_dataset writes it
     {"goal": "n : ℕ ⊢ gcd n n = n", "prefix": "have : n.gcd n ∣ n := by\n  exact gcd_dvd_right n n",
      "tactic": "simpa [Nat.gcd_comm] using Nat.gcd_self n", "steps_remaining": 1},
     {"goal": "a b : ℝ, ha : a = b ⊢ b = a", "prefix": "", "tactic": "exact ha.symm", "steps_remaining": 0},
