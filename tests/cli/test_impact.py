@@ -33,7 +33,7 @@ def traced(filled: StateFolder) -> StateFolder:
 
 
 def test_the_commands_of_the_page_say_what_rests_on_a_sorry(traced: StateFolder) -> None:
-    section = (DOCS / "proving.md").read_text("utf-8").split("## What rests on a sorry\n")[1].split("```")[1]
+    section = (DOCS / "proving.md").read_text("utf-8").split("## The impact of a sorry\n")[1].split("```")[1]
     commands = [line.partition("#")[0].split() for line in section.strip().splitlines()]
     assert [command[0] for command in commands] == ["everlean", "everlean"]
     first, second = (
