@@ -10,7 +10,6 @@ import json
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from daemon.jobs.due import DueJob
 from daemon.planning.bumps import bumps_due
@@ -400,7 +399,7 @@ class RepositoryJobs:
                 together.setdefault(where, []).append(replace(job, lane=f"check:{lane}"))
         for jobs in together.values():
             for start in range(0, len(jobs), _MOST_TOGETHER):
-                yield _in_one(jobs[start : start + _MOST_TOGETHER], self._settings.paths.cache)
+                yield _in_one(jobs[start : start + _MOST_TOGETHER])
 
     def _to_check(self, repo: Repo, branches: Mapping[str, BranchRow]) -> Iterator[_ToCheck]:
         """Yield the proofs to judge: where found, at the branch's tip, or where last judged."""
@@ -449,6 +448,7 @@ class RepositoryJobs:
                 lean=lean,
                 folder=project.folder,
                 second_kernel=self._settings.lean.second_kernel,
+                cache=self._settings.paths.cache,
                 proof=first.found(),
                 search=self._search_of(row),
                 alike=tuple(Candidate(proof=one.found(), search=self._search_of(one.row)) for one in others),
@@ -463,7 +463,7 @@ class RepositoryJobs:
         )
 
 
-def _in_one(jobs: Sequence[DueJob], cache: Path) -> DueJob:
+def _in_one(jobs: Sequence[DueJob]) -> DueJob:
     """Merge checks of one commit into the first, which judges the others' texts after its own."""
     first, *others = jobs
     if not others:
@@ -473,7 +473,7 @@ def _in_one(jobs: Sequence[DueJob], cache: Path) -> DueJob:
         for spec in (job.spec for job in others)
         if isinstance(spec, CheckSpec)
     )
-    spec = first.whole_spec.model_copy(update={"then": then, "cache": cache})
+    spec = first.whole_spec.model_copy(update={"then": then})
     return replace(first, spec=spec, describes=f"{first.describes}, then {len(then)} more of the commit")
 
 

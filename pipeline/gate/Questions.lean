@@ -5,8 +5,8 @@ What the gate asks of one build of a module: the exact statement of a constant, 
 the constant rests on. Asked once of the build with the sorry and once of the build with the proof.
 
 Compiled once with `lean -o`, without a project; `Questions.main` is then run by a file that imports it, with the
-arguments ANSWER EXPORT NONCE MODULE CONSTANT SCOPE BYTES OWN VOUCHED… and the project's modules on LEAN_PATH. MODULE is read as
-data: none of its initializers, notations, macros or printers takes part, so nothing in it can change an answer.
+arguments ANSWER EXPORT NONCE SCOPE BYTES MODULE CONSTANT OWN VOUCHED… and the project's modules on LEAN_PATH. MODULE is
+read as data: none of its initializers, notations, macros or printers takes part, so nothing in it can change an answer.
 
 EXPORT becomes declarations in the format of lean4export, version 3.1.0: a JSON object a line, nodes numbered from 1
 (from 0 for terms), each before what it is part of, no node twice. Bound variables have no names and all are
@@ -30,6 +30,12 @@ tell it here. `type WHOLE NAME TEXT` is the constant's name, with its universe p
 `Printer.lean`, `binder KIND NAME TEXT` each variable that the type begins with, `below WHOLE KIND MODULE NAME TEXT` each
 constant that the statement rests on, with its type, whose module was read from the folder OWN, and `more N` how many
 there are of these that are not told; WHOLE is `whole` or `cut`. `lines N` is how many lines the export has. In names and paths `\\`, `\n`, `\r` and `\t` are escapes.
+
+With the arguments ANSWER EXPORT NONCE constants BYTES ASKED it is asked about constants by their names. The file ASKED
+has lines `module N` (import it), `constant PART PART…` and `write PART PART…`; a number among the parts of a name has a
+`#` before it, a text that begins with one a second. ANSWER gets `module` as above, and `home NUMBER MODULE` for each
+name that a module declares, by its place among those asked about, from 0; EXPORT the declarations of those to `write`,
+with the inductive types that these belong to.
 
 Written for Lean 4.9 and later, with what all of these have: no `HashMap` (it changed its namespace), no checked name of
 a constant that some of them lack.
@@ -197,12 +203,12 @@ def inParts (data : ModuleData) : Bool := by
   | exact false
 
 /-- Read the built files one by one. To Lean before 4.18, importing a module means running its initializers. -/
-def readFiles (home : Name) : IO World := do
+def readFiles (roots : Array Name) (home : Name) : IO World := do
   let mut constants : PersistentHashMap Name (ConstantInfo × Name) := {}
   let mut own : Array ConstantInfo := #[]
   let mut modules : Array (Name × Array Name) := #[]
   let mut seen : NameSet := {}
-  let mut todo : Array Name := #[home]
+  let mut todo : Array Name := roots
   while todo.size > 0 do
     let n := todo[todo.size - 1]!
     todo := todo.pop
@@ -234,39 +240,40 @@ def readFiles (home : Name) : IO World := do
     parts := {}
     ends := fun _ => none }
 
-/-- Import the module without its extensions' states, which runs nothing of it. A module may lie in several files. -/
-def importWhole (home : Name) : IO World := do
-  let env ← importModules #[{ module := home }] {}
-  match env.getModuleIdx? home with
-  | none => throw (IO.userError ("not imported: " ++ toString home))
-  | some here =>
-    let inside := fun (n : Name) =>
-      match env.getModuleIdxFor? n with
-      | some i => i.toNat == here.toNat
-      | none => false
-    let own := env.constants.fold
-      (fun (all : Array ConstantInfo) n c => if inside n then all.push c else all) #[]
-    let names := env.header.moduleNames
-    let moduleOf := fun (n : Name) =>
-      match env.getModuleIdxFor? n with
-      | some i => names.getD i.toNat Name.anonymous
-      | none => Name.anonymous
-    let modules := (names.zip env.header.moduleData).map
-      (fun (m : Name × ModuleData) => (m.1, namesOf m.2.imports))
-    let parts := (names.zip env.header.moduleData).foldl
-      (fun (all : NameSet) (m : Name × ModuleData) => if inParts m.2 then all.insert m.1 else all) {}
-    let ends := fun (n : Name) =>
-      match declRangeExt.find? env n with
-      | some ranges => some (ranges.range.endPos.line - 1, ranges.range.endCharUtf16)
-      | none => none
-    return {
-      find := fun n => env.find? n
-      home := moduleOf
-      inside := inside
-      own := own
-      modules := modules
-      parts := parts
-      ends := ends }
+/-- Import modules without their extensions' states, which runs nothing of them. A module may lie in several files. -/
+def importWhole (roots : Array Name) (home : Name) : IO World := do
+  let env ← importModules (roots.map fun (one : Name) => { module := one }) {}
+  let inside := fun (n : Name) =>
+    match env.getModuleIdx? home, env.getModuleIdxFor? n with
+    | some here, some i => i.toNat == here.toNat
+    | _, _ => false
+  let own := env.constants.fold
+    (fun (all : Array ConstantInfo) n c => if inside n then all.push c else all) #[]
+  let names := env.header.moduleNames
+  let moduleOf := fun (n : Name) =>
+    match env.getModuleIdxFor? n with
+    | some i => names.getD i.toNat Name.anonymous
+    | none => Name.anonymous
+  let modules := (names.zip env.header.moduleData).map
+    (fun (m : Name × ModuleData) => (m.1, namesOf m.2.imports))
+  let parts := (names.zip env.header.moduleData).foldl
+    (fun (all : NameSet) (m : Name × ModuleData) => if inParts m.2 then all.insert m.1 else all) {}
+  let ends := fun (n : Name) =>
+    match declRangeExt.find? env n with
+    | some ranges => some (ranges.range.endPos.line - 1, ranges.range.endCharUtf16)
+    | none => none
+  return {
+    find := fun n => env.find? n
+    home := moduleOf
+    inside := inside
+    own := own
+    modules := modules
+    parts := parts
+    ends := ends }
+
+/-- The modules and all that they import; what is `inside` is of `home`. -/
+def worldOf (roots : Array Name) (home : Name) : IO World :=
+  if Lean.version.major == 4 && Lean.version.minor < 20 then readFiles roots home else importWhole roots home
 
 def known (world : World) (n : Name) : IO ConstantInfo :=
   match world.find n with
@@ -485,7 +492,7 @@ def above (name : Name) : Name :=
 
 def answer (out file : IO.FS.Handle) (nonce : String) (home : Name) (asked : Name) (whole : Bool) (most : Nat)
     (own : String) (vouched : List String) : IO Unit := do
-  let world ← if Lean.version.major == 4 && Lean.version.minor < 20 then readFiles home else importWhole home
+  let world ← worldOf #[home] home
   let target := if world.inside asked then asked else privateName home asked
   match world.find target with
   | none => throw (IO.userError ("no such constant: " ++ toString asked))
@@ -556,6 +563,37 @@ def answer (out file : IO.FS.Handle) (nonce : String) (home : Name) (asked : Nam
     file.flush
     say out ("end " ++ nonce)
 
+/-- The fields of a line: what stands between tabs, without the escapes of `escaped`. -/
+def fieldsOf (line : String) : Array String := Id.run do
+  let mut fields : Array String := #[]
+  let mut field := ""
+  let mut escape := false
+  for c in line.toList do
+    if escape then
+      field := field.push (if c == 'n' then '\n' else if c == 'r' then '\r' else if c == 't' then '\t' else c)
+      escape := false
+    else if c == '\\' then
+      escape := true
+    else if c == '\t' then
+      fields := fields.push field
+      field := ""
+    else if c != '\n' then
+      field := field.push c
+  return fields.push field
+
+/-- A name by its parts: a number has a `#` before it, a text that begins with one a second. -/
+def nameOfParts (parts : List String) : Name := Id.run do
+  let mut name := Name.anonymous
+  for part in parts do
+    match part.toList with
+    | '#' :: '#' :: rest => name := Name.str name (text ('#' :: rest))
+    | '#' :: rest => name := Name.num name (text rest).toNat!
+    | _ => name := Name.str name part
+  return name
+where
+  text (chars : List Char) : String :=
+    chars.foldl (fun (out : String) c => out.push c) ""
+
 /-- The name that is written so, `«»` and all; `String.toName` takes these for letters of the name. -/
 def nameOf (text : String) : Name := Id.run do
   let mut name := Name.anonymous
@@ -573,18 +611,65 @@ def nameOf (text : String) : Name := Id.run do
       part := part.push c
   return Name.str name part
 
+/-- Say in which module each of the constants of the file `asked` is declared that the modules named there have, and
+write those that it asks to be written. -/
+def constants (out file asked : IO.FS.Handle) (nonce : String) (most : Nat) : IO Unit := do
+  let mut roots : Array Name := #[]
+  let mut names : Array Name := #[]
+  let mut wanted : NameSet := {}
+  let mut text ← asked.getLine
+  while text != "" do
+    match (fieldsOf text).toList with
+    | kind :: fields =>
+      if kind == "module" then
+        for one in fields do
+          roots := roots.push (nameOf one)
+      else
+        let n := nameOfParts fields
+        names := names.push n
+        if kind == "write" then
+          wanted := wanted.insert n
+    | [] => pure ()
+    text ← asked.getLine
+  let world ← worldOf roots Name.anonymous
+  say out ("everlean-questions 1 " ++ nonce)
+  say out ("lean " ++ Lean.versionString)
+  for (name, _) in world.modules do
+    let path ← findOLean name
+    say out ("module\t" ++ shown name ++ "\t" ++ escaped path.toString)
+  let mut declared : NameSet := {}
+  let mut number := 0
+  for n in names do
+    if (world.find n).isSome then
+      declared := declared.insert n
+      say out ("home\t" ++ toString number ++ "\t" ++ shown (world.home n))
+    number := number + 1
+  let (_, started) ← Exporter.write { out := file, most := most } (line metaLine)
+  let mut to := started
+  let found ← blocks world names.toList (fun n => wanted.contains n && declared.contains n) (fun _ => #[])
+  for block in found do
+    let (_, next) ← to.write (blockLine block)
+    to := next
+  say out ("lines\t" ++ toString to.lines)
+  file.flush
+  say out ("end " ++ nonce)
+
 def main (args : List String) : IO UInt32 := do
   match args with
-  | answer :: file :: nonce :: home :: target :: scope :: most :: own :: vouched =>
+  | answer :: file :: nonce :: scope :: most :: first :: rest =>
     initSearchPath (← getBuildDir)
     let out ← IO.FS.Handle.mk answer IO.FS.Mode.write
     let file ← IO.FS.Handle.mk file IO.FS.Mode.write
-    let home := nameOf home
-    Questions.answer out file nonce home (nameOf target) (scope == "closure") most.toNat! own vouched
+    match rest with
+    | target :: own :: vouched =>
+      Questions.answer out file nonce (nameOf first) (nameOf target) (scope == "closure") most.toNat! own vouched
+    | _ =>
+      let asked ← IO.FS.Handle.mk first IO.FS.Mode.read
+      Questions.constants out file asked nonce most.toNat!
     out.flush
     return 0
   | _ =>
-    IO.eprintln "usage: Questions.main ANSWER EXPORT NONCE MODULE CONSTANT statement|closure BYTES OWN VOUCHED…"
+    IO.eprintln "usage: Questions.main ANSWER EXPORT NONCE SCOPE BYTES …"
     return 2
 
 end Questions

@@ -6,7 +6,8 @@
 and with either the kernel: its name, which has a version, and the bytes of its program, with those of the toolchain's
 libraries. A key is made by the gate, of files that no process of the project can write to then, and is a fact in the
 log (`closure_judged`). A kernel's word on a module rests on all that the module imports, and a kernel may unfold a
-proof too: so a key changes with any byte below it.
+proof too: so a key changes with any byte below it. Of an export a kernel says that it holds: that its constants of the
+library are the library's is found out in each check, before a key counts (`pipeline.gate.vouched`).
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def digest_of(file: Path, *, stays: bool = False) -> str:
 def kernel_digest(name: str, program: Path, *, toolchain: Path) -> str:
     """Return the digest of a kernel with the libraries of the toolchain in this folder, which its own programs load."""
     libraries = {one for pattern in _LIBRARIES for one in (toolchain / "lib").rglob(pattern) if one.is_file()}
-    return _digest(
+    return digest_of_texts(
         "kernel", _RULES, name, *(digest_of(one, stays=True) for one in (program, *sorted(libraries)))
     )
 
@@ -73,21 +74,21 @@ def module_keys(kernel: str, modules: Sequence[BuiltModule], *, vouched: Sequenc
         del todo[name]
         if one.files and all(each in found for each in one.imports):
             found[name] = _module_key(one, found, stays=any(one.lies_in(folder) for folder in vouched))
-    return {name: _digest("module", kernel, key) for name, key in found.items()}
+    return {name: digest_of_texts("module", kernel, key) for name, key in found.items()}
 
 
 def _module_key(module: BuiltModule, keys: Mapping[str, str], *, stays: bool) -> str:
     files = [part for file in module.files for part in (file.name, digest_of(file, stays=stays))]
     imports = [part for name in sorted(set(module.imports)) for part in (name, keys[name])]
-    return _digest(module.name, *files, "imports", *imports)
+    return digest_of_texts(module.name, *files, "imports", *imports)
 
 
 def export_key(kernel: str, export: Path, *, axioms: Sequence[str]) -> str:
     """Return the key of an export for a kernel's digest."""
-    return _digest("export", kernel, digest_of(export), *axioms)
+    return digest_of_texts("export", kernel, digest_of(export), *axioms)
 
 
-def _digest(*parts: str) -> str:
+def digest_of_texts(*parts: str) -> str:
     """Return the SHA-256 of texts, told apart by their lengths."""
     made = hashlib.sha256()
     for data in (part.encode() for part in parts):

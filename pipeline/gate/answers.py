@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,7 +36,7 @@ _FACT = re.compile(r"(?P<fact>[a-z]+)\t(?P<fields>\S.*)")
 _FIELDS = {
     "module": 2, "import": 2, "parts": 1, "rests": 2,
     "sorried": 1, "native": 1, "unsafe": 1, "axiom": 3, "statement": 5, "declared": 5, "apart": 1,
-    "ends": 2, "lines": 1, "type": 3, "binder": 3, "below": 5, "more": 1,
+    "ends": 2, "lines": 1, "home": 2, "type": 3, "binder": 3, "below": 5, "more": 1,
 }  # fmt: skip
 _ESCAPE = re.compile(r"\\(?P<of>[\\nrt])")
 _ESCAPED = {"\\": "\\", "n": "\n", "r": "\r", "t": "\t"}
@@ -136,25 +136,25 @@ class Answer:
         return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """The answer of `Questions.lean` about constants by their names, of modules and all that they import.
+
+    `homes` has the module of each that one of them declares, `digests` what those mean that were written.
+    """
+
+    lean: str
+    modules: Mapping[str, BuiltModule]
+    homes: Mapping[Name, str]
+    digests: Mapping[Name, bytes]
+
+
 def read_answer(text: str, export: Iterable[str], *, nonce: str, constant: str) -> Answer | str:
     """Read the files that `Questions.lean` wrote about `constant`; a text says why they are no answer."""
-    lines = text.split("\n")
-    if lines[-1] != "" or len(lines) < 5:
-        return f"the answer has no end: {end_of(text)}"
-    if lines[0] != f"everlean-questions {FORMAT} {nonce}" or lines[-2] != f"end {nonce}":
-        return f"the answer does not carry the question's mark: {end_of(text)}"
-    version = _VERSION.fullmatch(lines[1])
-    if version is None:
-        return f"the answer does not say which Lean it is by: {end_of(lines[1])}"
-    facts: dict[str, list[list[str]]] = {kind: [] for kind in _FIELDS}
-    for number, line in enumerate(lines[2:-2], 3):
-        match = _FACT.fullmatch(line)
-        fields = [] if match is None else [
-            _ESCAPE.sub(lambda one: _ESCAPED[one["of"]], field) for field in match["fields"].split("\t")
-        ]  # fmt: skip
-        if match is None or _FIELDS.get(match["fact"]) != len(fields):
-            return f"line {number} of the answer cannot be read: {end_of(line)}"
-        facts[match["fact"]].append(fields)
+    said = _said(text, nonce)
+    if isinstance(said, str):
+        return said
+    lean, facts = said
     about = [fields[1] for fields in facts["statement"]]
     if len(about) != 1 or not same_constant(about[0], constant):
         return f"the answer is about {', '.join(about) or 'nothing'}, not about {constant}"
@@ -179,10 +179,10 @@ def read_answer(text: str, export: Iterable[str], *, nonce: str, constant: str) 
         return "the answer names a constant twice"
     if set(axioms.values()) != read.axioms:
         return "the answer and the export do not name the same axioms"
-    if read.lean != version["version"]:
-        return f"the answer is by Lean {version['version']}, the export by {read.lean}"
+    if read.lean != lean:
+        return f"the answer is by Lean {lean}, the export by {read.lean}"
     return Answer(
-        lean=version["version"],
+        lean=lean,
         modules=tuple(
             BuiltModule(name, Path(path), tuple(imports.get(name, ()))) for name, path in facts["module"]
         ),
@@ -201,6 +201,47 @@ def read_answer(text: str, export: Iterable[str], *, nonce: str, constant: str) 
         export=read,
         in_parts=frozenset(name for (name,) in facts["parts"]),
     )
+
+
+def _said(text: str, nonce: str) -> tuple[str, dict[str, list[list[str]]]] | str:
+    """Read an answer's facts, with the version of Lean that says them."""
+    lines = text.split("\n")
+    if lines[-1] != "" or len(lines) < 5:
+        return f"the answer has no end: {end_of(text)}"
+    if lines[0] != f"everlean-questions {FORMAT} {nonce}" or lines[-2] != f"end {nonce}":
+        return f"the answer does not carry the question's mark: {end_of(text)}"
+    version = _VERSION.fullmatch(lines[1])
+    if version is None:
+        return f"the answer does not say which Lean it is by: {end_of(lines[1])}"
+    facts: dict[str, list[list[str]]] = {kind: [] for kind in _FIELDS}
+    for number, line in enumerate(lines[2:-2], 3):
+        match = _FACT.fullmatch(line)
+        fields = [] if match is None else [
+            _ESCAPE.sub(lambda one: _ESCAPED[one["of"]], field) for field in match["fields"].split("\t")
+        ]  # fmt: skip
+        if match is None or _FIELDS.get(match["fact"]) != len(fields):
+            return f"line {number} of the answer cannot be read: {end_of(line)}"
+        facts[match["fact"]].append(fields)
+    return version["version"], facts
+
+
+def read_constants(text: str, export: Iterable[str], *, nonce: str, names: Sequence[Name]) -> Constants | str:
+    """Read the files that `Questions.lean` wrote about constants by their names; a text says why they are no answer."""
+    said = _said(text, nonce)
+    if isinstance(said, str):
+        return said
+    lean, facts = said
+    try:
+        read, n_lines = _counted(export)
+        homes = {names[_number(at)]: home for at, home in facts["home"]}
+    except (ExportError, LookupError, ValueError) as error:
+        return str(error)
+    if facts["lines"] != [[str(n_lines)]]:
+        return f"the export has {n_lines} lines, and the answer says {facts['lines']}"
+    modules = {name: BuiltModule(name, Path(path), ()) for name, path in facts["module"]}
+    if stray := sorted(home for home in homes.values() if home not in modules):
+        return f"the answer names {stray[0]}, which was not read"
+    return Constants(lean, modules, homes, {name: one.digest for name, one in read.declared.items()})
 
 
 def _by_module(fields: Iterable[list[str]]) -> dict[str, list[str]]:

@@ -119,6 +119,7 @@ def _judge(spec: JobSpec[CheckSpec], reporter: Reporter, text: JudgedText, known
         given.second_kernel,
         given.folder,
         frozenset(known),
+        given.cache,
     )
     try:
         verdict = gate.run()

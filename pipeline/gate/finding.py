@@ -16,9 +16,9 @@ class Finding:
 
     `axioms`, and of them those that use sorry (`sorried`), where Lean named them. `grade` is how far kernels judged
     what the proof rests on; `refused`: one refused a part of it, so that nothing there counts as verified;
-    `disagreement` says which kernel refused what others accept. `material` is what was asked about, once the
-    statement is found to be the same, `rests` the names of all that the proof rests on, by their modules. `accepted` is
-    what kernels accept here that no check knew, of `replayed` modules; `known` ones were accepted before.
+    `disagreement` says which kernel refused what others accept, or what was forged. `material` is what was asked about,
+    once the statement is found to be the same, `rests` the names of all that the proof rests on, by their modules.
+    `accepted` is what kernels accept here that no check knew, of `replayed` modules; `known` ones were accepted before.
     """
 
     step: StepName
@@ -55,14 +55,17 @@ def joint_finding(
 ) -> Finding:
     """Return what all kernels that judged say together.
 
-    All of them have to agree. Where one refuses what another accepts nobody knows, and nothing is verified. What all
-    refuse is refused, if one of them accepts the file without the proof.
+    All of them have to agree. Where one refuses what another accepts nobody knows, and nothing is verified; nor where
+    the export is forged. What all refuse is refused, if one of them accepts the file without the proof.
 
     Args:
         replayed: the replay of the modules by the toolchain's checker.
         judged: of each kernel of the panel what it says of the export of the proof.
         without: of each that refused, what it says of the one without the proof.
     """
+    if forged := next((one.why for one in judged.values() if one.word == "forged"), ""):
+        evidence = f"{forged}; {replayed.evidence}"
+        return Finding("kernel", "not_checked", replayed.by, evidence, refused=True, disagreement=forged)
     lean_accepts = replayed.verdict == "passed"
     votes = [_vote(one, judged[one], without.get(one)) for one in panel.kernels]
     told = _told_of(votes, panel.lacking)

@@ -19,13 +19,11 @@ import json
 import os
 import re
 import secrets
-import shutil
 import time
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Literal
 
 from pipeline.gate.accepted import digest_of, export_key, kernel_digest, module_keys
 from pipeline.gate.answers import (
@@ -33,12 +31,23 @@ from pipeline.gate.answers import (
     BuiltModule,
     differences,
     not_of_the_proof,
-    read_answer,
 )
 from pipeline.gate.axioms import ALLOWED_AXIOMS, read_axioms
 from pipeline.gate.finding import Finding, joint_finding
 from pipeline.gate.headers import not_in_header
 from pipeline.gate.preconditions import other_lean, shadowed_library
+from pipeline.gate.questions import (
+    ASK_BOUNDS,
+    MOST_ANSWER_BYTES,
+    QUESTIONS,
+    ask_exactly,
+    asked_exactly,
+    is_own,
+    new_folder,
+    remove,
+    run_lean,
+    search_path,
+)
 from pipeline.gate.references import Place, ends_at, place_of
 from pipeline.gate.second_kernel import (
     ExportKernel,
@@ -49,16 +58,16 @@ from pipeline.gate.second_kernel import (
     release_of,
 )
 from pipeline.gate.source_checks import parts_below, taken_further_down
+from pipeline.gate.vouched import Library, UnknownError
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import BUILD_BOUNDS, MOST_PROCESSES, Bounds, LakeRunner, Outcome, build
-from pipeline.lean.client.process import built_folders, lean_path
+from pipeline.lean.client.process import built_folders
 from pipeline.lean.export import shown
-from pipeline.lean.program_text import program_text
 from pipeline.lean.sandbox.command import SandboxError
-from pipeline.lean.source.imports import module_of, module_path, source_folders
+from pipeline.lean.source.imports import compiled_file, module_of, module_path, source_folders
 from pipeline.lean.source.manifest import MANIFEST
 from pipeline.lean.source.projects import LAKEFILES, toolchain_file, worktree_of
-from pipeline.lean.source.scanner import scan_source
+from pipeline.lean.source.scanner import parse, scan_source
 from pipeline.lean.source.worktree import read_inside
 from store.domain.records import Declaration
 from store.events.projects import outside
@@ -118,9 +127,6 @@ def sorry_warnings(output: str, *, path: str) -> tuple[tuple[int, int], ...]:
 
 KERNEL_BOUNDS = Bounds(timeout_s=1800.0, memory_bytes=12 * 2**30, processes=MOST_PROCESSES)
 """Of a second kernel, which reads the export of one proof."""
-_DISK_BYTES = 4 * 2**30
-"""By how much what the runner may write can grow; one file is compiled, or asked about."""
-ASK_BOUNDS = Bounds(timeout_s=600.0, processes=MOST_PROCESSES, disk_bytes=_DISK_BYTES)
 _PLAIN = re.compile(r"[^\W\d][\w'!?]*(?:\.[^\W\d][\w'!?]*)*")
 CHECKER = "leanchecker"
 """The kernel replay that comes with a toolchain. One that a project has built may be any program."""
@@ -132,19 +138,7 @@ _AT_ONCE = 8
 """Modules of one replay process: it replays them side by side, each with the imports of its own."""
 FIRST_MODULE = "Init.Prelude"
 """Root module of Lean's core library; absent in a custom core library."""
-QUESTIONS = Path(__file__).with_name("Questions.lean")
-_COMPILED = "EverleanQuestions"
-"""The name of the module that `Questions.lean` is compiled to."""
-_compiled: dict[tuple[object, ...], bytes] = {}
-Scope = Literal["statement", "closure"]
-"""What an export holds: what the statement rests on in its module, or all that the proof rests on."""
-MOST_BYTES: Mapping[Scope, int] = {"statement": 256 * 2**20, "closure": 8 * 2**30}
-"""The largest export of each, Mathlib's being 6 GB; a larger closure is not judged by a second kernel."""
-CLOSURE_BOUNDS = dataclasses.replace(
-    ASK_BOUNDS, timeout_s=3600.0, disk_bytes=MOST_BYTES["closure"] + _DISK_BYTES
-)
-"""Of writing all that a proof rests on."""
-_MAX_ANSWER_BYTES = 256 * 2**20
+_FORGED = "look where the compiled files of the project and its packages come from, and build them from their sources"
 # What a build leaves of one module: its files in the folder of its library, and those of its native code.
 _OUTPUTS = re.compile(r"\.(?:olean|ilean|ir|trace|hash|setup|c|bc|o)\b.*")
 
@@ -187,7 +181,7 @@ def patched_in_place(project: Path, path: str, patched: bytes) -> Iterator[None]
 
 @contextmanager
 def _outputs_aside(project: Path, path: str) -> Iterator[None]:
-    aside = _new_folder(project)
+    aside = new_folder(project)
     try:
         kept = {output: aside / str(number) for number, output in enumerate(_outputs(project, path))}
         for output, place in kept.items():
@@ -199,10 +193,10 @@ def _outputs_aside(project: Path, path: str) -> Iterator[None]:
                 output.unlink()
             for output, place in kept.items():
                 # Where the build took them away, or put a link to another place, nothing of ours is to be put back.
-                if _own(project, place) and _own(project, output.parent):
+                if is_own(project, place) and is_own(project, output.parent):
                     place.replace(output)
     finally:
-        _remove(project, aside)
+        remove(project, aside)
 
 
 def _outputs(project: Path, path: str) -> list[Path]:
@@ -211,7 +205,7 @@ def _outputs(project: Path, path: str) -> list[Path]:
     found: list[Path] = []
     for place in ("lib/lean", "lib", "ir"):
         folder = project.joinpath(".lake", "build", place, stem.parent)
-        if folder.is_dir() and _own(project, folder):
+        if folder.is_dir() and is_own(project, folder):
             names = (one for one in sorted(folder.iterdir()) if one.is_file() and not one.is_symlink())
             found += [
                 one
@@ -235,121 +229,22 @@ def _compiled_to(project: Path, path: str, suffix: str) -> list[Path]:
     return [one for one in _outputs(project, path) if one.suffix == suffix and "lib" in one.parts]
 
 
-@contextmanager
-def asked_exactly(
-    runner: LakeRunner,
-    *,
-    module: str,
-    declaration: str,
-    scope: Scope = "statement",
-    trusted: Sequence[Path] = (),
-) -> Iterator[tuple[Answer, Path] | str]:
-    """Run `Questions.lean` on the built module; give the answer and the export's file, or why there is no answer.
-
-    `trusted` are folders of packages' modules that nobody can have changed.
-
-    Both are files in a folder that is made for the question and that only its process can write to. They are there for
-    the length of the block.
-    """
-    folder = _new_folder(runner.project)
-    try:
-        compiled = _questions(runner)
-        if isinstance(compiled, str):
-            yield compiled
-            return
-        script, answer, export = folder / "Ask.lean", folder / "answer", folder / "export.ndjson"
-        (folder / f"{_COMPILED}.olean").write_bytes(compiled)
-        script.write_text(f"import {_COMPILED}\ndef main := Questions.main\n", "utf-8")
-        nonce, most = secrets.token_hex(16), MOST_BYTES[scope]
-        given = (
-            str(answer),
-            str(export),
-            nonce,
-            module,
-            declaration,
-            scope,
-            str(most),
-            str(runner.project / ".lake/build"),
-            *(str(folder) for folder in (runner.library,) if folder is not None),
-            *(str(one.absolute()) for one in built_folders(runner.project) if one.resolve() in trusted),
-        )
-        bounds = ASK_BOUNDS if scope == "statement" else CLOSURE_BOUNDS
-        ran = _lean(runner, folder, "--run", str(script), *given, first=folder, bounds=bounds)
-        if not ran.ok:
-            yield f"{QUESTIONS.name}: {ran.explain(bounds)}: {end_of(ran.output)}"
-            return
-        for file, bound in ((answer, _MAX_ANSWER_BYTES), (export, most)):
-            if file.is_symlink() or not file.is_file():
-                yield f"{QUESTIONS.name} wrote no {file.stem}: {end_of(ran.output)}"
-                return
-            if file.stat().st_size > bound:
-                yield f"{QUESTIONS.name}: an {file.stem} of {file.stat().st_size} bytes"
-                return
-        try:
-            with export.open(encoding="utf-8", newline="\n") as lines:
-                text = answer.read_bytes().decode()
-                read = read_answer(text, _whole(lines), nonce=nonce, constant=declaration)
-        except UnicodeDecodeError as error:
-            read = f"{QUESTIONS.name}: the answer is no UTF-8: {error}"
-        yield read if isinstance(read, str) else (read, export)
-    finally:
-        _remove(runner.project, folder)
-
-
-def _questions(runner: LakeRunner) -> bytes | str:
-    """Return `Questions.lean` compiled by the project's Lean; a text says why there is none.
-
-    Compiling takes seconds, and so a process does it once for each Lean. The bytes are kept in memory, where no build
-    of a project can reach them, and nothing of a project is on the search path.
-    """
-    lean, text = runner.program.with_name("lean"), program_text(QUESTIONS, "Nodes", "Printer")
-    state = lean.stat() if lean.is_file() else None
-    key = (lean, state and (state.st_ino, state.st_mtime_ns), hashlib.sha256(text).digest())
-    if key not in _compiled:
-        folder = _new_folder(runner.project)
-        try:
-            script, output = folder / QUESTIONS.name, folder / f"{_COMPILED}.olean"
-            script.write_bytes(text)
-            alone = runner.with_(writable=(folder,), environment={})
-            ran = alone.execute((str(lean), "-o", str(output), str(script)), bounds=ASK_BOUNDS)
-            if not ran.ok or not output.is_file():
-                return f"{QUESTIONS.name}: {ran.explain(ASK_BOUNDS)}: {end_of(ran.output)}"
-            _compiled[key] = output.read_bytes()
-        finally:
-            _remove(runner.project, folder)
-    return _compiled[key]
-
-
-def _whole(lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines without their ends; the end of a line that was cut off is missing, so that it is no record."""
-    for line in lines:
-        yield line[:-1] if line.endswith("\n") else f"{line} (cut off)"
-
-
-def ask_exactly(
-    runner: LakeRunner, *, module: str, declaration: str, trusted: Sequence[Path] = ()
-) -> Answer | str:
-    """Return the answer about the built module; see `asked_exactly`."""
-    with asked_exactly(runner, module=module, declaration=declaration, trusted=trusted) as found:
-        return found if isinstance(found, str) else found[0]
-
-
 def axioms_of(runner: LakeRunner, *, module: str, declaration: str) -> tuple[str, ...] | str:
     """Return the constant's axioms as `#print axioms` says them in a file that imports the module; a text says why not.
 
     The module may have redefined the command, so what it says can speak against a proof and never for it.
     """
-    folder = _new_folder(runner.project)
+    folder = new_folder(runner.project)
     try:
         file = folder / f"Q{secrets.token_hex(16)}.lean"
         file.write_text(f"import {module}\n#print axioms {declaration}\n", encoding="utf-8")
-        ran = _lean(runner, folder, "--json", str(file))
+        ran = run_lean(runner, folder, "--json", str(file), path=search_path(runner)["LEAN_PATH"])
         if not ran.ok:
             return f"lean: {ran.explain(ASK_BOUNDS)}: {end_of(ran.output)}"
         data = one_message(ran.output, file_name=file.name, lines=range(2, 3))
         return f"lean answered: {end_of(ran.output)}" if data is None else read_axioms(data, declaration)
     finally:
-        _remove(runner.project, folder)
+        remove(runner.project, folder)
 
 
 def find_checker(runner: LakeRunner) -> Path | str:
@@ -360,7 +255,7 @@ def find_checker(runner: LakeRunner) -> Path | str:
 
 def replay(runner: LakeRunner, checker: Path, *modules: str, bounds: Bounds = ASK_BOUNDS) -> Outcome:
     """Replay every declaration of the built modules in the kernel, in a fresh process."""
-    asking = runner.with_(writable=(), environment=_search_path(runner))
+    asking = runner.with_(writable=(), environment=search_path(runner))
     # With a quoted name it has to say what it replayed.
     verbose = ("-v",) if any("«" in name for name in modules) else ()
     asked = dict.fromkeys(map(_asked_for, modules))
@@ -394,40 +289,6 @@ def _gave_up(ran: Outcome) -> bool:
     return ran.ending != "exited" and f"{CHECKER} found a problem in " not in ran.output
 
 
-def _search_path(runner: LakeRunner) -> dict[str, str]:
-    return {"LEAN_PATH": lean_path(runner.project, library=runner.library)}
-
-
-def _lean(
-    runner: LakeRunner, folder: Path, *arguments: str, first: Path | None = None, bounds: Bounds = ASK_BOUNDS
-) -> Outcome:
-    """Run lean by itself on what is built, with one folder to write into; modules of `first` come before all others."""
-    environment = _search_path(runner)
-    if first is not None:
-        environment["LEAN_PATH"] = f"{first}:{environment['LEAN_PATH']}"
-    asking = runner.with_(writable=(folder,), environment=environment)
-    return asking.execute((str(runner.program.with_name("lean")), *arguments), bounds=bounds)
-
-
-def _new_folder(project: Path) -> Path:
-    folder = project / ".lake" / "everlean" / secrets.token_hex(16)
-    folder.mkdir(parents=True)
-    if not _own(project, folder):
-        folder.rmdir()
-        raise SandboxError(f"{folder.parent} leads out of the worktree; a build has put a link there")
-    return folder
-
-
-def _own(project: Path, path: Path) -> bool:
-    """Return whether it exists inside the worktree: a link out of it leads to another project's files."""
-    return path.exists() and path.resolve().is_relative_to(project.resolve())
-
-
-def _remove(project: Path, folder: Path) -> None:
-    if _own(project, folder):
-        shutil.rmtree(folder)
-
-
 def _write(file: Path, data: bytes) -> None:
     temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     temporary.write_bytes(data)
@@ -447,6 +308,7 @@ def findings(
     second_kernel: str,
     folder: str = "",
     known: frozenset[str] = frozenset(),
+    cache: Path | None = None,
 ) -> Generator[Finding, None, None]:
     """Yield what the toolchain says of the patched file, in order; the caller stops at the first that failed.
 
@@ -459,6 +321,7 @@ def findings(
         second_kernel: as `[lean] second_kernel` says it.
         folder: the project's in its repository.
         known: the keys of what kernels accepted before (`pipeline.gate.accepted`).
+        cache: the daemon's, for what is kept of Lean's own constants (`pipeline.gate.vouched`).
     """
     runner = LakeRunner.find(backend, project=project)
     reason = runner if isinstance(runner, str) else leads_outside(runner)
@@ -485,6 +348,7 @@ def findings(
         second_kernel,
         folder,
         known,
+        cache,
     )
     compiled = False
     try:
@@ -515,6 +379,11 @@ class _Inquiry:
     second_kernel: str
     folder: str
     known: frozenset[str]
+    cache: Path | None
+
+    @property
+    def _own(self) -> Library:
+        return Library(self.runner, (self.library, *self.trusted), self.cache)
 
     def findings(self) -> Iterator[Finding]:
         module = module_of(self.path, source_folders(self.runner.project))
@@ -595,6 +464,12 @@ class _Inquiry:
             whole, export = found
             if other := not_of_the_proof(whole, answer):
                 return dict.fromkeys(kernels, Judged("could not", other))
+            try:
+                forged = self._own.differs(whole, answer, imports=parse(self.patched).imports or ("Init",))
+            except UnknownError as error:
+                return dict.fromkeys(kernels, Judged("could not", str(error)))
+            if forged is not None:
+                return dict.fromkeys(kernels, Judged("forged", f"forged export: {forged}; {_FORGED}"))
             axioms = sorted(".".join(name) for name in whole.export.axioms)
             told = f"{len(whole.export.declared)} constants, {export.stat().st_size} bytes"
             judged = {}
@@ -657,7 +532,7 @@ class _Inquiry:
 
         What imports it there was proved of the package's own.
         """
-        there = any((folder / f"{module_path(one.name)}.olean").is_file() for folder in self.trusted)
+        there = any(compiled_file(folder, one.name).is_file() for folder in self.trusted)
         return there and not any(one.lies_in(folder) for folder in self.trusted)
 
     def _below(self, answer: Answer, module: str) -> tuple[BuiltModule, ...]:
@@ -752,7 +627,7 @@ class _Inquiry:
         file = one.path.resolve()
         folders = (folder.resolve() for folder in (self.library, *built_folders(self.runner.project)))
         within = next((folder for folder in folders if file.is_relative_to(folder)), None)
-        return within is not None and file == within / f"{module_path(one.name)}.olean"
+        return within is not None and file == compiled_file(within, one.name)
 
     @property
     def _checker(self) -> str:
@@ -814,7 +689,7 @@ class _Inquiry:
         for file in _compiled_to(project, self.path, ".ilean"):
             try:
                 references = read_inside(
-                    project, file.relative_to(project).as_posix(), most_bytes=_MAX_ANSWER_BYTES
+                    project, file.relative_to(project).as_posix(), most_bytes=MOST_ANSWER_BYTES
                 )
             except OSError:
                 return None

@@ -33,7 +33,7 @@ _VERSION = re.compile(r"[\w.-]{1,40} v?\d[\w.+-]{0,40}")
 _DECLINED = 2
 _PANIC = "PANIC"
 
-Word = Literal["accepted", "refused", "could not"]
+Word = Literal["accepted", "refused", "could not", "forged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,10 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a kernel said of an export, with the reason where it did not accept, and the key where it did."""
+    """What a kernel said of an export, with the reason where it did not accept, and the key where it did.
+
+    Of a `forged` one, which has another constant than Lean's own library, none is asked.
+    """
 
     word: Word
     why: str

@@ -89,7 +89,7 @@ class Gate:
 
     `before` are the file's bytes at the proof's commit, `after` with the replacement in place; `second_kernel` is the
     setting of that name. The proof's path is one in the project, which is the `folder` of the worktree. `known` are
-    the keys of what kernels accepted before.
+    the keys of what kernels accepted before, `cache` is the daemon's.
     """
 
     proof: ProofFound
@@ -99,6 +99,7 @@ class Gate:
     second_kernel: str = AUTO
     folder: str = ""
     known: frozenset[str] = frozenset()
+    cache: Path | None = None
     verdict: Verdict = field(default_factory=Verdict)
     _parts: list[tuple[Sorry, Replacement]] = field(default_factory=list)
     """Each sorry that the text fills, with its part of the text."""
@@ -226,6 +227,7 @@ class Gate:
             second_kernel=self.second_kernel,
             folder=self.folder,
             known=self.known,
+            cache=self.cache,
         )
         with closing(findings):
             for finding in findings:

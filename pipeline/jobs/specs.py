@@ -734,8 +734,8 @@ class JudgedText(Candidate):
 class CheckSpec(JudgedText):
     """Judge one proof. `second_kernel`: as `[lean]` says it; `folder`: of the Lake project ("" is the root).
 
-    `then`: further texts of the commit, each judged by itself after this one in a build of its own out of the `cache`.
-    Its input `ACCEPTED_KEYS` has what kernels accepted before.
+    `then`: further texts of the commit, each judged by itself after this one in a build of its own out of the `cache`,
+    where it also keeps what Lean's own constants mean. Its input `ACCEPTED_KEYS` has what kernels accepted before.
     """
 
     lean: LeanBackend

@@ -313,7 +313,9 @@ async def judge(
         search: that found it, for the patch's header.
     """
     kernel = workspace.spec.lean.second_kernel
-    spec = CheckSpec(lean=made.lean, search=search, proof=proof, second_kernel=kernel)
+    spec = CheckSpec(
+        lean=made.lean, search=search, proof=proof, second_kernel=kernel, cache=workspace.spec.lean.cache
+    )
     began, verdict = time.monotonic(), None
     async with (
         workspace.folder() as folder,

@@ -20,11 +20,11 @@ JUDGED: Mapping[str, str] = {
 """Each grade for readers outside this machine: only proofs replayed by a kernel are called verified there."""
 IN_DOUBT = "IN DOUBT"
 _DOUBT = "every kernel that vouches for it has a known fault"
-_DISAGREEMENT = "a kernel refuses what another accepts, so that one of them is wrong"
+_DISAGREEMENT = "a kernel refuses a proof that another accepts, or their export is forged"
 _DOUBT_REMEDY = "use a Lean without the faults: the proof is then checked again by itself"
 _DISAGREEMENT_REMEDY = (
-    "`everlean proofs show` has what each kernel says: tell the makers of the one that is wrong; with a newer"
-    " `[lean] second_kernel` the proof is checked again by itself"
+    "`everlean proofs show` has the reason: tell the makers of a kernel that is wrong;"
+    " with a newer `[lean] second_kernel` the proof is checked again by itself"
 )
 _OF_LEAN = "leanchecker"
 
@@ -53,5 +53,5 @@ def doubt_remedy(state: str) -> str:
 
 
 def doubt_text(doubts: Sequence[str]) -> str:
-    """Return a proof's doubts in words: advisories, or kernels that disagree; "" without any."""
+    """Return a proof's doubts in words: advisories, kernels that disagree, a forged export; "" without any."""
     return f"{IN_DOUBT}: {listed(doubts, 2)}" if doubts else ""

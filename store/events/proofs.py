@@ -112,8 +112,8 @@ class Check(Part):
 class ProofChecked(EventBody):
     """No check failed, but a required one was impossible: the proof stays a candidate.
 
-    `patch` is the patch file's text. `disagreement` names the kernels against the others' verdict, "" if all
-    agree: such a proof is in doubt.
+    `patch` is the patch file's text. `disagreement` is the reason for a doubt, its kind before a colon: the
+    kernels against the others' verdict, or a forged constant in their export; "" without either.
     """
 
     type: ClassVar[str] = "proof_checked"

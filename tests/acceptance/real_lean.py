@@ -31,11 +31,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.gate.lake_checks import KERNEL_BOUNDS, ask_exactly, asked_exactly
+from pipeline.gate.lake_checks import KERNEL_BOUNDS
+from pipeline.gate.questions import ask_exactly, asked_exactly
 from pipeline.gate.second_kernel import AUTO, BUNDLED_SINCE, find_kernels, judge_export
+from pipeline.gate.vouched import Library, UnknownError
 from pipeline.lean.backend import LeanBackend, Sandbox
 from pipeline.lean.build.lake import LakeRunner
 from pipeline.lean.build.trees import remove_tree
+from pipeline.lean.client.process import built_folders
 from pipeline.lean.sandbox.command import bubblewrap_problem
 from pipeline.lean.toolchain.versions import VersionError, is_at_most, parse_version
 from pipeline.trace.program import ask, compiled
@@ -431,7 +434,7 @@ def patched(site: Site, project: Project) -> str:
 
 
 def closure(site: Site, project: Project, sandbox: Sandbox = "bubblewrap") -> str:
-    """Write a theorem with all that it rests on, and have each kernel that Lean brings judge it."""
+    """Write a theorem with all that it rests on, compare the library's constants, and have Lean's kernels judge it."""
     site.lean()
     assert project.deep is not None
     module, theorem = project.deep
@@ -451,6 +454,17 @@ def closure(site: Site, project: Project, sandbox: Sandbox = "bubblewrap") -> st
             f" {time.monotonic() - began:.0f} s"
         )
         bad, axioms = [], sorted(".".join(name) for name in whole.export.axioms)
+        began = time.monotonic()
+        built = [one.resolve() for one in built_folders(folder)]
+        those = [one for one in built if one.is_relative_to(packages.resolve())]
+        library = Library(runner, (site.sysroot / "lib" / "lean", *those))
+        try:
+            differs = library.differs(whole, whole, imports=("Init",))
+        except UnknownError as error:
+            differs = str(error)
+        site.say(f"the library's constants: {differs or 'the same'}, {time.monotonic() - began:.0f} s")
+        if differs is not None:
+            bad.append(differs)
         for one in panel.kernels:
             began = time.monotonic()
             judged = judge_export(one, export, axioms=axioms, runner=runner, bounds=KERNEL_BOUNDS)

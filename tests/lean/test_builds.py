@@ -330,6 +330,16 @@ def test_what_was_used_longest_ago_goes_first(tmp_path: Path) -> None:
     assert swept.left_bytes == build_cache.usage(cache).bytes == taken.bytes - swept.freed_bytes
 
 
+def test_what_is_kept_of_lean_s_constants_goes_after_three_months(tmp_path: Path) -> None:
+    files = [tmp_path / build_cache.CONSTANTS / "ab" / name for name in ("abcd", "abce")]
+    for file, days in zip(files, (89, 91), strict=True):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+        os.utime(file, (0, time.time() - days * 86400))
+    build_cache.sweep(tmp_path, 0)
+    assert [file.exists() for file in files] == [True, False]
+
+
 def test_attaching_counts_as_use(tmp_path: Path) -> None:
     for letter in "ab":
         cache = stored(tmp_path, letter)

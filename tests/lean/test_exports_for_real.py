@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.gate.answers import Answer, differences, not_of_the_proof
-from pipeline.gate.lake_checks import MOST_BYTES, asked_exactly
+from pipeline.gate.questions import MOST_BYTES, asked_exactly
 from pipeline.gate.second_kernel import NANODA, ExportKernel, Judged, judge_export
+from pipeline.gate.vouched import Library
 from pipeline.lean.build.lake import Bounds, LakeRunner
 from pipeline.lean.export import _Reader, shown
 from tests.lean.test_questions_for_real import Project
@@ -97,6 +98,29 @@ def test_a_closure_declares_all_that_it_mentions_and_is_of_the_proof(project: Pr
     assert (kinds["B.Tree.size"], kinds["B.Point.x"], kinds["_private.A.#0.B.hidden"]) == ("definition",) * 3
     assert (kinds["B.all"], kinds['B.«odd name.\\n"»']) == ("theorem", "theorem")
     assert {"String.ofList", "List.cons", "Char"} <= kinds.keys()
+
+
+@pytest.mark.parametrize("begin", ["module\npublic ", ""])
+def test_a_package_s_hidden_definition_is_the_same_to_the_library_alone(
+    real_lean: Path, tmp_path: Path, begin: str
+) -> None:
+    project = Project(LakeRunner(real_lean / "bin/lake", real_lean, "none", tmp_path))
+    package = tmp_path / ".lake/packages/p/.lake/build/lib/lean"
+    text = "module\npublic def hidden : Nat := 3\npublic theorem is_three : hidden = 3 := (rfl)\n"
+    project.build("P", text, folder=package)
+    (tmp_path / "P.lean").unlink()
+    assert (package / "P.olean.private").exists()
+    project.build(
+        "A", f"{begin}import P\n{begin.removeprefix('module')}theorem mine : hidden = 3 := is_three\n"
+    )
+    with asked_exactly(project.runner, module="A", declaration="mine", scope="closure") as found:
+        assert not isinstance(found, str), found
+        whole, _ = found
+        library = Library(project.runner, (project.library, package))
+        assert library.differs(whole, project.asked("mine"), imports=("P",)) is None
+        altered = {**whole.export.declared, ("hidden",): whole.export.declared[("is_three",)]}
+        whole.export.declared = altered
+        assert library.differs(whole, project.asked("mine"), imports=("P",)) == "it has another hidden than P"
 
 
 def in_order(export: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 
 from pipeline.gate import answers
 from pipeline.gate.answers import Answer, differences
-from pipeline.gate.lake_checks import QUESTIONS, ask_exactly, axioms_of
+from pipeline.gate.lake_checks import axioms_of
+from pipeline.gate.questions import QUESTIONS, ask_exactly
 from pipeline.lean import export
 from pipeline.lean.build.lake import LakeRunner, build
 from pipeline.lean.program_text import program_text

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.gate import lake_checks
+from pipeline.gate import questions
 from pipeline.gate.answers import Answer, differences
-from pipeline.gate.lake_checks import ask_exactly, axioms_of, judge_axioms
+from pipeline.gate.lake_checks import axioms_of, judge_axioms
+from pipeline.gate.questions import ask_exactly
 from pipeline.lean.build.lake import LakeRunner
 from pipeline.lean.client.process import lean_path
 from pipeline.lean.export import shown
@@ -44,8 +45,8 @@ class Project:
     def built(self) -> Path:
         return self.runner.project / ".lake/build/lib/lean"
 
-    def build(self, module: str, text: str) -> None:
-        source, olean = self.runner.project / f"{module}.lean", self.built / f"{module}.olean"
+    def build(self, module: str, text: str, *, folder: Path | None = None) -> None:
+        source, olean = self.runner.project / f"{module}.lean", (folder or self.built) / f"{module}.olean"
         source.write_text(text, "utf-8")
         olean.parent.mkdir(parents=True, exist_ok=True)
         done = subprocess.run(
@@ -99,10 +100,10 @@ def test_the_two_ways_to_read_a_module_agree(
     """To Lean before 4.20, files are read one by one; this Lean can do that too."""
     imported = project.proved("own ▸ h ▸ rfl")
     script = tmp_path / "Questions.lean"
-    text = lake_checks.QUESTIONS.read_text("utf-8")
+    text = questions.QUESTIONS.read_text("utf-8")
     script.write_text(text.replace("Lean.version.minor < 20", "Lean.version.minor < 99"), "utf-8")
     assert script.read_text("utf-8") != text
-    monkeypatch.setattr(lake_checks, "QUESTIONS", script)
+    monkeypatch.setattr(questions, "QUESTIONS", script)
     read = project.asked("N.mine")
     assert (read.statement, read.premises, read.declared, read.export.declared) == (
         imported.statement,

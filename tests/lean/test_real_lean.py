@@ -24,7 +24,7 @@ from typing import Any, Literal
 
 import pytest
 
-from pipeline.gate import lake_checks
+from pipeline.gate import questions
 from pipeline.lean.build.lake import LakeRunner
 from pipeline.lean.source.scanner import scan_source
 from pipeline.trace.program import compiled
@@ -489,7 +489,7 @@ def test_everlean_s_own_programs_are_compiled_there_and_nothing_else(real_lean: 
     (tools / "bin/lean-itself").write_text("#!/bin/sh\necho compiles >>$0.said\nexit 1\n", "utf-8")
     runner = LakeRunner(tools / "bin/lake", tools, "none", tmp_path)
     traces = asyncio.run(compiled(lean_itself(tools), memory_bytes=None, limit_s=60))
-    kept = {traces, lake_checks._questions(runner)}
+    kept = {traces, questions._questions(runner)}
     assert kept == {one.read_bytes() for one in (real_lean / "own").iterdir()}
     (tmp_path / "A.lean").write_text("theorem a : True := trivial\n", "utf-8")
     for words in (["-o", "A.olean", "A.lean"], ["-R", ".", "-o", "A.olean", "A.lean"], ["A.lean"]):

@@ -86,6 +86,7 @@ class GateProject:
         (self.project / "lakefile.toml").write_text('name = "x"\n', "utf-8")
         self.tools = make_credulous(folder / "toolchain", leanchecker=leanchecker)
         self.toolchain = TOOLCHAIN
+        self.cache: Path | None = None
 
     def backend(self, lean: Lean = "credulous") -> LeanBackend:
         if lean == "none":
@@ -139,7 +140,7 @@ class GateProject:
         proof = self.found(case, lean=lean)
         if second_kernel == _OWN:  # and not one that this machine has on PATH
             second_kernel = AUTO if (self.tools.sysroot / "bin" / NANODA).is_file() else OFF
-        parameters = CheckSpec(lean=backend, proof=proof, second_kernel=second_kernel)
+        parameters = CheckSpec(lean=backend, proof=proof, second_kernel=second_kernel, cache=self.cache)
         return JobSpec("check-1", "check", 1, self.folder / "job", parameters, worktree=self.project)
 
     def judge(self, case: Case, *, lean: Lean, second_kernel: str = _OWN) -> Verdict:

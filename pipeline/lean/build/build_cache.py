@@ -23,7 +23,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -42,6 +42,9 @@ from store.files import HeldError, Lock, lock, sync
 
 BUILDS = "builds"
 DEPENDENCIES = "dependencies"
+CONSTANTS = "constants"
+"""What Lean's own constants mean (`pipeline.gate.vouched`): small files, made anew where they are gone."""
+_CONSTANTS_S = 90 * 86400.0
 NEW = ".new-"
 SCHEMA = 1
 
@@ -270,7 +273,7 @@ def usage(cache: Path) -> Usage:
 
 
 def sweep(cache: Path, limit_bytes: int, in_use: Collection[tuple[str, str]] = ()) -> SweepResult:
-    """Remove what was left unfinished, then builds and packages by last use until the rest fits the limit.
+    """Remove what was left unfinished or is old, then builds and packages by last use until the rest fits the limit.
 
     Nothing that a process holds is removed, and nothing of the commits `in_use` (jobs that are about to start) with
     their packages. Builds whose packages go, go with them.
@@ -362,6 +365,10 @@ def _remove_leftovers(cache: Path) -> None:
             with alone(own) as free:
                 if free and not young:
                     remove_tree(path)
+    for file in (cache / CONSTANTS).glob("*/*"):
+        with suppress(FileNotFoundError):
+            if time.time() - file.stat().st_mtime > _CONSTANTS_S:
+                file.unlink()
 
 
 __all__ = [

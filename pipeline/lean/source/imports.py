@@ -38,16 +38,16 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class Closure:
-    """The import closure. `libraries` are the first parts of the names that are no files here."""
+    """The import closure. `outside` are the modules that are no files here."""
 
     files: tuple[Imported, ...]
-    libraries: frozenset[str]
+    outside: frozenset[str]
     complete: bool
 
     @property
     def core_only(self) -> bool:
         """Return whether nothing but what comes with Lean itself is imported."""
-        return self.complete and self.libraries <= CORE
+        return self.complete and {name.split(".")[0] for name in self.outside} <= CORE
 
 
 def read_lakefile_toml(text: str) -> dict[str, Any]:
@@ -129,6 +129,11 @@ def module_path(module: str) -> PurePosixPath:
     return PurePosixPath(*(part.strip("«»") for part in _PART.findall(module)))
 
 
+def compiled_file(folder: Path, module: str) -> Path:
+    """Return where a module's compiled file lies in a folder of these."""
+    return folder / f"{module_path(module)}.olean"
+
+
 def local_file(project: Path, module: str, folders: Iterable[str] | None = None) -> Path | None:
     """Return the module's file if the project has one, and not by a link that leads out of it."""
     for folder in source_folders(project) if folders is None else folders:
@@ -146,14 +151,14 @@ def closure(project: Path, imports: Iterable[str]) -> Closure:
     todo = list(dict.fromkeys(imports))
     seen = set(todo)
     files: list[Imported] = []
-    libraries: set[str] = set()
+    outside: set[str] = set()
     unread = False
     folders = source_folders(project)
     while todo and len(files) < MAX_FILES:
         module = todo.pop()
         file = local_file(project, module, folders)
         if file is None:
-            libraries.add(module.split(".")[0])
+            outside.add(module)
             continue
         try:
             data = read_inside(file.resolve().parent, file.resolve().name)
@@ -165,4 +170,4 @@ def closure(project: Path, imports: Iterable[str]) -> Closure:
         new = [name for name in source.imports if name not in seen]
         seen.update(new)
         todo += new
-    return Closure(tuple(files), frozenset(libraries), complete=not (todo or unread))
+    return Closure(tuple(files), frozenset(outside), complete=not (todo or unread))

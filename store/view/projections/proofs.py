@@ -24,9 +24,6 @@ REQUIRED = frozenset(("text", "shape", "compile", "axioms", "statement"))
 LEAN_S = frozenset(("compile", "axioms"))
 NOT_LEAN = frozenset(("scanner", "nobody"))
 
-_DISAGREEMENT = "kernels do not agree"
-"""The doubt on a candidate."""
-
 _JUDGED = "checked_at = ?, checked_job = ?, checks_json = ?"
 
 
@@ -129,7 +126,7 @@ def proof_checked(db: sqlite3.Connection, event: StoredEvent, body: ProofChecked
             as_json(body.not_checked),
             body.patch.sha256,
             body.disagreement,
-            as_json((_DISAGREEMENT,) if body.disagreement else ()),
+            as_json((body.disagreement.partition(":")[0],) if body.disagreement else ()),
             body.proof,
         ),
     )

@@ -14,9 +14,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.support.lean import scripts
-from tests.support.lean.credulous_programs import PROGRAMS, RULES, SCANS, scan
+from tests.support.lean.credulous_programs import ASKED, PROGRAMS, RULES, SCANS, scan
 
 TOOLCHAIN = "leanprover/lean4:v4.34.1"
 BOTH_TEXTS = ("declaration uses 'sorry'", "declaration uses `sorry`")
@@ -33,7 +34,8 @@ class Rule:
     FILE and CONSTANT for their names; `questions` an exit status with which our own script ends and `lean` the version
     that it says; `elsewhere` a folder of the project that it builds into, `writes` a file (relative to the project)
     that building it leaves behind, `home` the module that declares its axioms; `closure` is the statement in the export
-    with all that the proof rests on, `proof` the proof there.
+    with all that the proof rests on, `proof` the proof there, `holds` the library's constants there, each with the
+    value `forges` where somebody forged it. `constants`: the library itself does not answer.
     """
 
     pattern: str = ""
@@ -53,6 +55,9 @@ class Rule:
     home: str | None = None
     closure: str | None = None
     proof: str | None = None
+    holds: tuple[str, ...] = ()
+    forges: str | None = None
+    constants: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +69,11 @@ class Credulous:
     def believe(self, *rules: Rule) -> None:
         """Replace the rules; the first that fits gives each answer."""
         (self.sysroot / RULES).write_text(json.dumps([asdict(rule) for rule in rules]), "utf-8")
+
+    def asked(self) -> list[dict[str, Any]]:
+        """Return the questions about the library's constants so far."""
+        file = self.sysroot / ASKED
+        return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
 
     def read(self, *texts: str) -> None:
         """Scan these texts here, so that no program has to load the scanner for them."""

@@ -16,6 +16,10 @@ RULES = "rules.json"
 SCANS = "scans.json"
 """The scanner's results, keyed by source text. A program scans a text that is missing here itself."""
 PROGRAMS = ("lake", "lean", "leanchecker")
+ASKED = "asked.jsonl"
+"""What was asked about the library: its search path, modules, and the constants that were written out."""
+AXIOMS = ("propext", "Classical.choice", "Quot.sound", "sorryAx", "Lean.ofReduceBool", "Lean.trustCompiler")
+LIBRARY = (*AXIOMS, "Nat.le", "Nat.lt")
 _LIBRARY = Path(".lake", "build", "lib", "lean")
 
 
@@ -72,9 +76,11 @@ def _lake(sysroot: Path, arguments: Sequence[str]) -> int:
 
 def _lean(sysroot: Path, arguments: Sequence[str]) -> int:
     if arguments[0] == "--run":
-        answer, export, nonce, module, constant, scope, *_ = arguments[2:]
+        answer, export, nonce, scope, _, first, *rest = arguments[2:]
+        if scope == "constants":
+            return _constants(sysroot, Path(answer), Path(export), nonce, Path(first))
         return _questions(
-            sysroot, Path(answer), Path(export), nonce, module, constant, whole=scope == "closure"
+            sysroot, Path(answer), Path(export), nonce, first, rest[0], whole=scope == "closure"
         )
     file = Path(arguments[-1])
     imported, command = file.read_text("utf-8").splitlines()
@@ -117,6 +123,8 @@ def _questions(
     )
     number = exported.name(constant)
     if whole:
+        for name in says.get("holds") or ():
+            _library_s(exported, name, says.get("forges") or "")
         proof = exported.text(str(says.get("proof") or f"a proof of {constant}"))
         exported.record("thm", name=number, levelParams=[], type=type_, value=proof, all=[number])
     lines.append(f"statement\tthm\t{constant}\t{number}\t[]\t{type_}")
@@ -133,6 +141,45 @@ def _questions(
             lines.append(f"apart\t{name}")
     exported.write(export)
     answer.write_text("\n".join([*lines, f"lines\t{len(exported.lines)}", f"end {nonce}", ""]), "utf-8")
+    return 0
+
+
+def _library_s(exported: Exported, name: str, forged: str = "") -> None:
+    """Write a constant of the library, or where it is forged another one of that name."""
+    kind, type_ = ("axiom", "an axiom") if name in AXIOMS else ("opaque", "a relation")
+    number = exported.name(name)
+    more = {} if kind == "axiom" else {"value": exported.text(forged), "all": [number]}
+    exported.record(kind, name=number, levelParams=[], type=exported.text(type_), isUnsafe=False, **more)
+
+
+def _constants(sysroot: Path, answer: Path, export: Path, nonce: str, asked: Path) -> int:
+    """Answer as `Questions.lean` does about names of the library; each question leaves a line in a file."""
+    lines = [line.split("\t") for line in asked.read_text("utf-8").splitlines()]
+    names = [".".join(parts) for kind, *parts in lines if kind != "module"]
+    writes = any(kind == "write" for kind, *_ in lines)
+    rules = json.loads((sysroot / RULES).read_text("utf-8"))
+    if any(rule["constants"] for rule in rules):
+        print("error: unknown module prefix")
+        return 1
+    known = [(number, name) for number, name in enumerate(names) if name in LIBRARY]
+    exported = Exported(next((rule["lean"] for rule in rules if rule["lean"]), "4.34.1"))
+    for _, name in known if writes else ():
+        _library_s(exported, name)
+    exported.write(export)
+    place = sysroot / "lib" / "lean" / "Init" / "Core.olean"
+    told = [f"module\tInit.Core\t{place}", *(f"home\t{number}\tInit.Core" for number, _ in known)]
+    head, end = (
+        [f"everlean-questions 1 {nonce}", "lean 4.34.1"],
+        [f"lines\t{len(exported.lines)}", f"end {nonce}", ""],
+    )
+    answer.write_text("\n".join([*head, *told, *end]), "utf-8")
+    with (sysroot / ASKED).open("a", encoding="utf-8") as file:
+        said = {
+            "path": os.environ["LEAN_PATH"],
+            "modules": [parts[0] for kind, *parts in lines if kind == "module"],
+            "written": [name for _, name in known] if writes else [],
+        }
+        file.write(json.dumps(said) + "\n")
     return 0
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from pipeline.gate import lake_checks
 from pipeline.gate.answers import Answer, BuiltModule
-from pipeline.gate.lake_checks import ask_exactly
+from pipeline.gate.questions import ask_exactly
 from pipeline.lean.build import dependencies
 from pipeline.lean.build.dependencies import Dependencies, key_of
 from store.events.proofs import ProofChecked, ProofVerified

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.gate import lake_checks, second_kernel
+from pipeline.gate import lake_checks, questions, second_kernel
 from pipeline.gate.second_kernel import AUTO, NANODA, OFF
 from pipeline.lean.build.lake import Bounds
 from store.events.proofs import ProofChecked, ProofRejected, ProofVerified
@@ -120,7 +120,7 @@ def test_one_that_could_not_judge_leaves_lean_s_own_word_and_the_reason(
 def test_an_export_that_is_too_large_is_not_judged_and_the_evidence_says_so(
     court: GateProject, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(lake_checks.MOST_BYTES, "closure", 100)
+    monkeypatch.setitem(questions.MOST_BYTES, "closure", 100)
     kernel(court)
     assert f"not judged by {NAMED}: Questions.lean: an export of" in evidence(court.verified(Case(PROOF)))
 

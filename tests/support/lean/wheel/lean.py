@@ -39,7 +39,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from pipeline.gate.lake_checks import QUESTIONS
+from pipeline.gate.questions import QUESTIONS
 from pipeline.lean.program_text import program_text
 from pipeline.trace.program import PROGRAM
 from tests.support.lean.wheel.program import launcher

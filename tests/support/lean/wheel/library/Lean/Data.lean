@@ -197,6 +197,7 @@ structure FS.Handle where
 namespace FS.Handle
 @[extern "lean_io_prim_handle_mk"] opaque mk (path : System.FilePath) (mode : FS.Mode) : IO FS.Handle
 @[extern "lean_io_prim_handle_put_str"] opaque putStr (h : FS.Handle) (s : String) : IO Unit
+@[extern "lean_io_prim_handle_get_line"] opaque getLine (h : FS.Handle) : IO String
 @[extern "lean_io_prim_handle_flush"] opaque flush (h : FS.Handle) : IO Unit
 end FS.Handle
 end IO
