@@ -18,10 +18,12 @@ from pipeline.gate import lake_checks
 from pipeline.gate.answers import Answer
 from pipeline.gate.questions import ask_exactly, asked_exactly
 from pipeline.gate.second_kernel import NANODA
+from pipeline.jobs.inputs import InputStore
+from pipeline.jobs.specs import ACCEPTED_KEYS
 from pipeline.lean.build.build_cache import CONSTANTS
 from pipeline.lean.export import read_export
-from store.events.proofs import ProofChecked, ProofRejected, ProofVerified
-from tests.support.gate import FILE, Case, GateProject
+from store.events.proofs import ProofChecked, ProofVerified
+from tests.support.gate import FILE, Case, GateProject, Verdict
 from tests.support.lean.credulous import Rule
 from tests.support.lean.real_gate import RealGate
 from tests.support.lean.second_kernel import make_kernel
@@ -33,7 +35,7 @@ NAMED = f"{NANODA} 0.0.1"
 REPLAY = "leanchecker of v4.34.1"
 
 
-def evidence(verdict: ProofChecked | ProofVerified | ProofRejected) -> str:
+def evidence(verdict: Verdict) -> str:
     return next(one.evidence for one in verdict.checks if one.step == "kernel")
 
 
@@ -52,6 +54,23 @@ def test_an_export_with_another_constant_of_the_library_puts_the_proof_in_doubt(
     assert event.disagreement.startswith("forged export: it has another Nat.le than Init.Core; look where")
     assert "build them from their sources" in event.disagreement
     assert "`leanchecker A`: every declaration replayed" in evidence(event)
+
+
+def test_a_kernel_s_earlier_word_on_a_forged_export_counts_for_nothing(
+    judged: GateProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = "a" * 64
+    monkeypatch.setattr(lake_checks, "export_key", lambda *_, **__: key)
+
+    def told(case: Case) -> Verdict:
+        given = {ACCEPTED_KEYS: key.encode()}
+        inputs = InputStore(judged.folder / "inputs").freeze(judged.folder / "job-inputs", given)
+        return judged.recorded(replace(judged.spec(case, lean="credulous"), inputs=inputs))[0]
+
+    assert "the same bytes as before" in evidence(told(HONEST))
+    forged = told(FORGED)
+    assert isinstance(forged, ProofChecked)
+    assert forged.disagreement.startswith("forged export: ")
 
 
 def test_the_library_is_asked_where_nothing_of_the_project_is_found(judged: GateProject) -> None:
