@@ -136,16 +136,13 @@ class Arm(Part):
     """A way to learn the tasks.
 
     Attributes:
-        learned: "in turn"; "together": all of them at once, the upper bound; "by adapters": the first in
-            full, and on top of it one adapter (LoRA, Hu et al. 2021, arXiv:2106.09685) for each of the
-            others; "apart": each from the first weights; "never": the first weights as they are; "by words":
-            BM25 instead.
-        rank: of an adapter's matrices.
-        training: fields of `RetrieverConfig`, over the experiment's.
+        learned: "in turn"; "together": all of them at once, the upper bound; "apart": each from the first
+            weights; "never": the first weights as they are; "by words": BM25 instead.
+        training: fields of `RetrieverConfig`, over the experiment's; `lora_by_repository` gives each task an
+            adapter (LoRA, Hu et al. 2021, arXiv:2106.09685) on the first weights.
     """
 
-    learned: Literal["in turn", "together", "by adapters", "apart", "never", "by words"] = "in turn"
-    rank: int = Field(16, ge=1)
+    learned: Literal["in turn", "together", "apart", "never", "by words"] = "in turn"
     training: dict[str, Value] = {}
 
 

@@ -15,26 +15,20 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from pathlib import Path
-from typing import Any
-
-import torch
 
 from experiments.file import Arm, ExperimentError, Learning, Letters, Order, Pretrained, TinyModel
 from experiments.lab import Known, Lab, Trial, as_text
 from experiments.lifelong import averages, lifelong_metrics
 from experiments.results import Result, gain, mean_at, with_interval
 from experiments.tasks import asked_alone, base_of, contents, joined, make_tasks, ordered
+from pipeline.models.adapters import model_for
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
-from pipeline.models.libraries import quiet_libraries
 from pipeline.models.measures import metrics_of
 from pipeline.models.retriever.baselines import rank_baselines, rate_rankings
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.encoder import embed, load_encoder
 from pipeline.models.retriever.learning import learn, measure
-from pipeline.models.retriever.losses import row_losses
-from pipeline.models.retriever.training import data_module, on_cuda
+from pipeline.models.retriever.training import data_module
 from pipeline.report.charts import Series, line_chart
 from tests.support.tiny_models import make_tiny_retriever
 
@@ -55,7 +49,7 @@ def _arms(experiment: Learning) -> list[_Arm]:
     """Return the rows of the table. With several orders, the label names it."""
     result = []
     for (name, arm), order in product(experiment.arms.items(), experiment.orders):
-        in_turn = arm.learned in ("in turn", "by adapters")
+        in_turn = arm.learned == "in turn"
         if not in_turn and order != experiment.orders[0]:
             continue
         shown = [name] if len(experiment.arms) > 1 or len(experiment.orders) == 1 else []
@@ -72,7 +66,7 @@ def _trial(experiment: Learning, one: _Arm, seed: int) -> Trial:
         *(contents(experiment.model.base) if isinstance(experiment.model, Pretrained) else ()),
         experiment.model if isinstance(experiment.model, str) else as_text(experiment.model),
         json.dumps({**experiment.training, **arm.training}, sort_keys=True),
-        f"{arm.learned}, rank {arm.rank}" if arm.learned == "by adapters" else arm.learned,
+        arm.learned,
         one.order,
     )
     return Trial(one.label, seed, follows_from)
@@ -103,12 +97,8 @@ def matrices(experiment: Learning, lab: Lab) -> dict[str, list[Matrix]]:
     Raises:
         ExperimentError, LearningError: as `run`.
     """
-    arms = {one.label: one.arm for one in _arms(experiment)}
     result = _measured(experiment, lab)
-    return {
-        label: [_matrix(known, arms[label], experiment.metric) for known in each]
-        for label, each in result.items()
-    }
+    return {label: [_matrix(known, experiment.metric) for known in each] for label, each in result.items()}
 
 
 def _measured(experiment: Learning, lab: Lab) -> dict[str, list[Known]]:
@@ -146,11 +136,8 @@ average over the tasks seen so far."""
 
 
 def _result(experiment: Learning, found: Mapping[str, Sequence[Known]]) -> Result:
-    arms = {one.label: one for one in _arms(experiment)}
     metric = experiment.metric
-    measured = {
-        label: [_matrix(known, arms[label].arm, metric) for known in each] for label, each in found.items()
-    }
+    measured = {label: [_matrix(known, metric) for known in each] for label, each in found.items()}
     ends = {label: [final(rows) for rows in each] for label, each in measured.items()}
     first = next(iter(ends.values()))
     rows, lines = [], []
@@ -197,16 +184,14 @@ def _result(experiment: Learning, found: Mapping[str, Sequence[Known]]) -> Resul
     return Result(head, tuple(rows), chart, _MEANING.format(metric=metric), total, without_lean=letters)
 
 
-def _matrix(known: Known, arm: Arm, metric: str) -> Matrix:
+def _matrix(known: Known, metric: str) -> Matrix:
     n = len(known.order)
     rows = []
     for j, name in enumerate(known.order):
         row: list[float] = []
         for k in range(j, n):
             one = known.figures.get(f"{name} after {k + 1}")
-            if one is None and arm.learned == "by adapters" and row:
-                row.append(row[-1])  # later adapters are apart from it
-            elif one is not None:
+            if one is not None:
                 row.append(_percent(one, metric))
         rows.append(row)
     return rows
@@ -352,12 +337,10 @@ class _Run:
                 self._in_turn()
             case "together":
                 self._together()
-            case "by adapters":
-                self._by_adapters()
             case "apart":
                 self._apart()
             case "never" | "by words":
-                self._at_the_end(dict.fromkeys(names, Path(self._config.model_name)))
+                self._at_the_end(dict.fromkeys(names, self._config.model_name))
         self._lab.finish(self._trial, names)
         if not self._keep:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -366,19 +349,22 @@ class _Run:
         parent: str | None = None
         for k, task in enumerate(self._tasks):
             parent = self._learned(task, parent, self._tasks[:k])
+            # A repository's own adapter where each has one, else the checkpoint.
+            models = {one.name: model_for(self._chain.path(parent), one.name) for one in self._tasks[: k + 1]}
             if k + 1 == len(self._tasks):
-                self._at_the_end(dict.fromkeys((one.name for one in self._tasks), self._chain.path(parent)))
+                self._at_the_end(models)
             elif self._base is not None:
-                self._measure(task, self._chain.path(parent), k)
+                self._measure(task, models[task.name], k)
             else:
                 for seen in self._tasks[: k + 1]:
-                    self._measure(seen, self._chain.path(parent), k)
+                    self._measure(seen, models[seen.name], k)
 
     def _apart(self) -> None:
         """Learn each task from the first weights, left unchanged."""
-        self._at_the_end({task.name: self._chain.path(self._learned(task, None, ())) for task in self._tasks})
+        learned = {task.name: self._learned(task, None, ()) for task in self._tasks}
+        self._at_the_end({name: str(self._chain.path(checkpoint)) for name, checkpoint in learned.items()})
 
-    def _at_the_end(self, models: Mapping[str, Path]) -> None:
+    def _at_the_end(self, models: Mapping[str, str]) -> None:
         """Measure every task with its model, and the retention of the base."""
         last = len(self._tasks) - 1
         for task in self._tasks:
@@ -386,7 +372,7 @@ class _Run:
         if self._base is None:
             return
         apart = len(set(models.values())) > 1
-        kept = Path(self._config.model_name) if apart else models[self._tasks[0].name]
+        kept = self._config.model_name if apart else models[self._tasks[0].name]
         self._measure(self._base, kept, last)
         for task, model in ((self._base, kept), *((task, models[task.name]) for task in self._tasks)):
             self._measured(f"{task.name} for choices", task, model, "val")
@@ -394,19 +380,8 @@ class _Run:
     def _together(self) -> None:
         """Learn everything at once: as many steps as the arms in turn take in all."""
         everything = joined(self._tasks, self._tasks_folder.with_name(f"{self._trial.seed}-joined"))
-        result = self._chain.path(self._learned(everything, None, ()))
+        result = str(self._chain.path(self._learned(everything, None, ())))
         self._at_the_end(dict.fromkeys((one.name for one in self._tasks), result))
-
-    def _by_adapters(self) -> None:
-        first, *others = self._tasks
-        base = self._chain.path(self._learned(first, None, ()))
-        self._measure(first, base, 0)
-        for k, task in enumerate(others, start=1):
-            place = self._folder / "adapted" / task.name.replace("/", "-")
-            began = time.process_time()
-            steps = learn_adapter(base, task, self._config, self._arm.rank, place)
-            self._learning(task, steps, time.process_time() - began)
-            self._measure(task, place, k)
 
     def _learned(self, task: TaskData, parent: str | None, earlier: Sequence[TaskData]) -> str:
         """Return the checkpoint of a task: made now, or found, or continued from its run's last saved step."""
@@ -421,10 +396,10 @@ class _Run:
             self._trial, f"{LEARNING} {task.name}", lambda: {"steps": steps, "processor_seconds": seconds}
         )
 
-    def _measure(self, task: TaskData, model: Path, after: int) -> None:
+    def _measure(self, task: TaskData, model: str, after: int) -> None:
         self._measured(f"{task.name} after {after + 1}", task, model, "test")
 
-    def _measured(self, what: str, task: TaskData, model: Path, split: str) -> None:
+    def _measured(self, what: str, task: TaskData, model: str, split: str) -> None:
         asked = task if self._base is None else asked_alone(task)
 
         def found() -> Mapping[str, float]:
@@ -442,7 +417,7 @@ class _Run:
         self._lab.once(self._trial, what, found)
 
 
-def _by_words(task: TaskData, model: Path, split: str, config: RetrieverConfig) -> Mapping[str, float]:
+def _by_words(task: TaskData, model: str, split: str, config: RetrieverConfig) -> Mapping[str, float]:
     """Return BM25's results on a task's split, by the measures' own names."""
     data = data_module(task.dataset, config, tokens_of=model)
     asked = data.examples(split)
@@ -469,48 +444,3 @@ def _pretrained(experiment: Learning, model: Pretrained, lab: Lab) -> tuple[Task
     chain = Chain(place / "chain")
     result = learn(base, chain, RetrieverConfig.from_dict(options), parent=None)
     return base, str(chain.path(result.checkpoint))
-
-
-def learn_adapter(base: Path, task: TaskData, config: RetrieverConfig, rank: int, out: Path) -> int:
-    """Train LoRA matrices on all linear layers of an encoder, write the merged encoder, return the steps.
-
-    Batches, loss and number of steps are those of a training in full; the rate is constant, and an
-    interrupted one begins anew. An existing encoder stays.
-
-    Raises:
-        LearningError: the dataset or the encoder cannot be used.
-    """
-    from peft import LoraConfig, get_peft_model
-
-    data = data_module(task.dataset, config, tokens_of=base)
-    batches = data.batches(world=1)
-    steps = config.max_epochs * batches.steps_per_epoch
-    if out.exists():
-        return steps
-    device = torch.device("cuda" if on_cuda(config) else "cpu")
-    with torch.random.fork_rng(devices=[]), quiet_libraries():
-        torch.manual_seed(config.seed)
-        encoder = load_encoder(base)
-        adapter = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear")
-        adapted: Any = get_peft_model(encoder, adapter).to(device)
-    adapted.train()
-    losses = row_losses(config.loss, temperature=config.temperature)
-    trained = [weights for weights in adapted.parameters() if weights.requires_grad]
-    optimiser = torch.optim.AdamW(trained, lr=config.lr)
-    for step in range(steps):
-        batch = batches.at(step).to(device)
-        with torch.autocast(device.type, torch.bfloat16, enabled=config.precision == "bf16-mixed"):
-            queries = embed(encoder, batch.context_ids, batch.context_mask)
-            scores = queries @ embed(encoder, batch.premise_ids, batch.premise_mask).T
-        optimiser.zero_grad()
-        losses(scores, batch.label, batch.ignore).mean().backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(trained, config.gradient_clip_val or float("inf"))
-        optimiser.step()
-    adapted.eval()
-    beside = out.with_name(f".{out.name}")
-    shutil.rmtree(beside, ignore_errors=True)
-    shutil.copytree(base, beside, ignore=shutil.ignore_patterns("*.safetensors", "checkpoint.json"))
-    with quiet_libraries():
-        adapted.merge_and_unload().cpu().save_pretrained(beside)
-    beside.rename(out)
-    return steps

@@ -42,7 +42,7 @@ training:
 metric: recall@1
 arms:
   EWC and replay: {training: {against_forgetting: ewc+replay}}
-  LoRA: {learned: by adapters, rank: 2}
+  LoRA: {training: {lora_by_repository: true, lora_rank: 2}}
   joint: {learned: together}
 """
 NONE = "  none: {training: {against_forgetting: none}}\n"
@@ -63,7 +63,7 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-FIGURES = (2 + 3) + (2 + 2) + (1 + 2)
+FIGURES = (2 + 3) + (2 + 3) + (1 + 2)
 """The arm that learns in turn, the adapters, and all at once: trainings, and measurements."""
 
 
@@ -147,6 +147,7 @@ training:
    max_seq_len: 64, data_max_seq_len: 64, num_workers: 0, fisher_samples: 4, baselines: false}
 arms:
   all ways: {training: {against_forgetting: ewc+replay+average}}
+  adapters: {training: {lora_by_repository: true, lora_rank: 2}}
   apart: {learned: apart}
   the base alone: {learned: never}
   BM25: {learned: by words}
@@ -168,7 +169,8 @@ def test_a_chain_of_named_premises_begins_with_a_base_whose_keeping_is_measured(
     assert main([str(path), *where, "--data", str(data)]) == 0
     result = {(one.arm, one.what): one.figures for _, one in figures(tmp_path / "run")}
     arms = {arm for arm, _ in result}
-    assert arms == {"all ways, given", "all ways, reversed", "apart", "the base alone", "BM25"}
+    in_turn = {f"{arm}, {order}" for arm in ("all ways", "adapters") for order in ("given", "reversed")}
+    assert arms == {*in_turn, "apart", "the base alone", "BM25"}
     measured = {
         "one after 2",
         "two after 2",
@@ -182,9 +184,11 @@ def test_a_chain_of_named_premises_begins_with_a_base_whose_keeping_is_measured(
     assert {what for arm, what in result if arm == "BM25"} == measured
     # Words that only the right one has.
     assert result["BM25", "one after 2"]["recall@1"] == 1.0
-    assert result["apart", "base after 2"] == result["the base alone", "base after 2"]
+    for arm in ("apart", "adapters, given"):
+        assert result[arm, "base after 2"] == result["the base alone", "base after 2"]
+    assert result["adapters, given", "one after 1"] == result["adapters, given", "one after 2"]
     page = (tmp_path / "chain.md").read_text(encoding="utf-8")
-    assert [*cells(page)] == ["all ways", "apart", "the base alone", "BM25"]
+    assert [*cells(page)] == ["all ways", "adapters", "apart", "the base alone", "BM25"]
     ET.parse(tmp_path / "chain.svg")
 
 
