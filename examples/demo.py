@@ -158,8 +158,8 @@ def accept(tools: Path, directory: Path, repository: Path, paths: Paths) -> None
     say(f"  Axioms, all of them Lean's own: {', '.join(sorted(axioms)) or 'none'}.")
 
 
-def _axioms(said: str) -> set[str]:
-    listed = said.partition("axioms: [")[2].rstrip("]").replace("\n", " ")
+def _axioms(output: str) -> set[str]:
+    listed = output.partition("axioms: [")[2].rstrip("]").replace("\n", " ")
     return {name for name in listed.split(", ") if name}
 
 

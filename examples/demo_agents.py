@@ -58,9 +58,9 @@ async def agents(config: Path, source: str) -> None:
 
 async def play(ada: Client, bob: Client, source: str) -> None:
     """Show the answers to both."""
-    found = await ask(ada, "search_sorries", limit=10)
-    sorries = {one["declaration"].rpartition(".")[2]: one for one in found["sorries"]}
-    say(f"\nada: search_sorries   {found['total']} open:\n")
+    answer = await ask(ada, "search_sorries", limit=10)
+    sorries = {one["declaration"].rpartition(".")[2]: one for one in answer["sorries"]}
+    say(f"\nada: search_sorries   {answer['total']} open:\n")
     for name, one in sorries.items():
         say(f"  {one['path'] + ':' + str(one['line']):22}{name:17}{cut(one['statement'], 41)}")
     sorry = sorries["and_swap"]["sorry"]
@@ -82,19 +82,19 @@ async def play(ada: Client, bob: Client, source: str) -> None:
 
 async def tell(client: Client, what: str, **arguments: Any) -> None:
     """Submit a proof, wait for the gate, and show its verdict."""
-    found = await ask(client, "submit_proof", **arguments)
+    answer = await ask(client, "submit_proof", **arguments)
     end = time.monotonic() + JUDGED_S
-    while found["verdict"] == "waiting":
+    while answer["verdict"] == "waiting":
         if time.monotonic() > end:
             raise DemoError(f"the gate did not judge {what!r} in {JUDGED_S:.0f} s; see daemon.log")
         await asyncio.sleep(0.3)
-        found = await ask(client, "show_proof", proof=found["proof"])
+        answer = await ask(client, "show_proof", proof=answer["proof"])
     say(f"  {cut(what, 45)}")
     # Of lake's output, the place and the reason.
-    why = found.get("why", "")
+    why = answer.get("why", "")
     reason = why.partition("error: ")[2] or why
-    say(f"    {found['verdict']}: {cut(reason, WIDTH - 6 - len(found['verdict']))}")
-    if any((one["step"], one["verdict"]) == ("compile", "passed") for one in found.get("checks", ())):
+    say(f"    {answer['verdict']}: {cut(reason, WIDTH - 6 - len(answer['verdict']))}")
+    if any((one["step"], one["verdict"]) == ("compile", "passed") for one in answer.get("checks", ())):
         say("    Lean compiles the project with it")
 
 
@@ -115,8 +115,8 @@ async def refused(client: Client, tool: str, **arguments: Any) -> str:
     result = await client.call_tool(tool, arguments)
     if not result.is_error:
         raise DemoError(f"{tool} {json.dumps(arguments)} was not refused")
-    said = " ".join(getattr(one, "text", "") for one in result.content)
-    return cut((said.partition(f"tool {tool}: ")[2] or said).partition(": ")[2], 48)
+    message = " ".join(getattr(one, "text", "") for one in result.content)
+    return cut((message.partition(f"tool {tool}: ")[2] or message).partition(": ")[2], 48)
 
 
 if __name__ == "__main__":

@@ -45,9 +45,9 @@ def run(directory: Path) -> None:
         config.write(f"[certificates]\nsigning_key = {json.dumps(str(key))}\n")
     ask(state.root, "show", PROOF[:8], "--out", "certificates", config=state.config)
     (file,) = (state.root / "certificates").glob("*.json")
-    told = json.loads(file.read_text(encoding="utf-8"))
-    say(f"  {told['declaration']} {told['material']['statement']}")
-    say(f"  axioms {told['axioms'] or 'none'}, {told['grade']} by {', '.join(told['kernels'])}\n")
+    content = json.loads(file.read_text(encoding="utf-8"))
+    say(f"  {content['declaration']} {content['material']['statement']}")
+    say(f"  axioms {content['axioms'] or 'none'}, {content['grade']} by {', '.join(content['kernels'])}\n")
     name = str(file.relative_to(state.root))
     ask(state.root, "verify", name, "--signers", "allowed_signers")
     say("\nSomebody writes another theorem into it:\n")
@@ -77,9 +77,9 @@ def ask(folder: Path, *words: str, code: int = 0, config: Path | None = None, qu
     command = ["certificate", *words]
     if not quiet:
         say(f"$ everlean {' '.join(command)}")
-    given = [] if config is None else ["--config", str(config)]
+    options = [] if config is None else ["--config", str(config)]
     done = subprocess.run(
-        [COMMAND, *command, *given], cwd=folder, capture_output=True, text=True, check=False
+        [COMMAND, *command, *options], cwd=folder, capture_output=True, text=True, check=False
     )
     if (done.returncode != 0) != (code != 0):
         raise DemoError(f"everlean {' '.join(command)}: {done.returncode}\n{done.stdout}{done.stderr}")

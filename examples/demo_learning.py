@@ -104,9 +104,9 @@ def _proved(events: list[StoredEvent], finder: str = "") -> set[str]:
 def _is_done(events: list[StoredEvent]) -> bool:
     """Return whether each sorry is proved or was tried with the learned model, and each proof is judged."""
     learned = [one["checkpoint"] for one in of_type(events, "checkpoint_promoted", "checkpoint_refused")]
-    found = {one["proof"] for one in of_type(events, "proof_found")}
+    proofs = {one["proof"] for one in of_type(events, "proof_found")}
     judged = {one["proof"] for one in of_type(events, "proof_checked", "proof_verified", "proof_rejected")}
-    if not learned or not found <= judged:
+    if not learned or not proofs <= judged:
         return False
     if of_type(events, "checkpoint_refused"):
         return len(_tried(events, "bm25")) == OPENED

@@ -93,12 +93,12 @@ def served(daemon: Daemon) -> Iterator[httpx2.Client]:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     token, log = daemon.config.with_name("token"), daemon.config.with_name("server.log")
-    with log.open("ab") as said:
+    with log.open("ab") as output:
         server = subprocess.Popen(
             [COMMAND, "serve", "--port", str(port), "--config", str(daemon.config)],
             stdin=subprocess.DEVNULL,
-            stdout=said,
-            stderr=said,
+            stdout=output,
+            stderr=output,
             env={**os.environ, "OMP_NUM_THREADS": "1", **daemon.environment},
         )
     try:
@@ -146,13 +146,13 @@ def show(editor: httpx2.Client, daemon: Daemon) -> None:
         say(f"  {one['score']:.2f}  {one['output']}")
     place = {"repository": sorry.repository, "file": sorry.path}
     position = {"line": sorry.line, "column": sorry.column + 1}
-    found = ask(editor, "/retrieve", "premises", {"goal": goal, **place, "position": position, "k": 3})
-    for one in found["premises"]:
+    answer = ask(editor, "/retrieve", "premises", {"goal": goal, **place, "position": position, "k": 3})
+    for one in answer["premises"]:
         say(f"  {one['score']:.2f}  {one['full_name']}  {one['file']}:{one['line']}")
-    say(f"  of {found['accessible']} that may be used there")
+    say(f"  of {answer['accessible']} that may be used there")
     for proof in ("exact sorryAx _", *(one["output"] for one in tactics)):
-        asked = {"repository": sorry.repository, "sorry": {"id": sorry.sorry}, "proof": proof}
-        judged = ask(editor, "/check", proof, asked)
+        body = {"repository": sorry.repository, "sorry": {"id": sorry.sorry}, "proof": proof}
+        judged = ask(editor, "/check", proof, body)
         # Of lake's output, the place and the reason.
         reason = judged["reason"].partition("error: ")[2] or judged["reason"]
         say(f"  {judged['verdict']}: {cut(reason, WIDTH - 4 - len(judged['verdict']))}")
@@ -172,8 +172,8 @@ def ask(editor: httpx2.Client, path: str, what: str, body: dict[str, Any]) -> di
     if answer.status_code != 200:
         raise DemoError(f"POST {path} {json.dumps(body)}: {answer.status_code} {answer.text}")
     say(f"POST {path}  {what}")
-    told: dict[str, Any] = answer.json()
-    return told
+    content: dict[str, Any] = answer.json()
+    return content
 
 
 if __name__ == "__main__":

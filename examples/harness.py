@@ -364,12 +364,12 @@ def ask(config: Path, *words: str | Path, most: int = 100) -> None:
         DemoError: it fails.
     """
     folder = config.parent
-    told = [str(word.relative_to(folder)) if isinstance(word, Path) else word for word in words]
-    say(f"$ everlean {' '.join(told)}")
-    command = [COMMAND, *told, "--config", config.name]
+    parts = [str(word.relative_to(folder)) if isinstance(word, Path) else word for word in words]
+    say(f"$ everlean {' '.join(parts)}")
+    command = [COMMAND, *parts, "--config", config.name]
     narrow = {**os.environ, "COLUMNS": str(WIDTH - 4)}
     done = subprocess.run(command, cwd=folder, env=narrow, capture_output=True, text=True, check=False)
     if done.returncode:
-        raise DemoError(f"everlean {' '.join(told)} failed: {done.stdout}{done.stderr}")
+        raise DemoError(f"everlean {' '.join(parts)} failed: {done.stdout}{done.stderr}")
     for line in done.stdout.replace(f"{folder}/", "").splitlines()[:most]:
         say_answer(line)

@@ -77,10 +77,10 @@ def retriever(directory: Path, out: Path) -> None:
         num_hard_negatives=0,
         against_forgetting="none",
     )
-    made = chain.path(learn(task, chain, config, parent=None).checkpoint)
-    figures = measure(made, task, config).metrics
+    checkpoint = chain.path(learn(task, chain, config, parent=None).checkpoint)
+    figures = measure(checkpoint, task, config).metrics
     say(f"retriever: {100 * figures['recall@10'].mean:.0f} % of unseen goals' lemmas among the first 10")
-    _write(T5EncoderModel.from_pretrained(made), AutoTokenizer.from_pretrained(made), out)
+    _write(T5EncoderModel.from_pretrained(checkpoint), AutoTokenizer.from_pretrained(checkpoint), out)
 
 
 def tactics(directory: Path, out: Path) -> None:
@@ -101,10 +101,11 @@ def tactics(directory: Path, out: Path) -> None:
     )
     trainer.fit(learned)
     loaded = trainer.loaded()
-    asked = [Request(row.state, decoding=Decoding(candidates=4, max_tokens=24)) for row in unseen.rows]
-    first = [found.tactics[:1] for found in Generator(loaded).suggest(asked)]
+    requests = [Request(row.state, decoding=Decoding(candidates=4, max_tokens=24)) for row in unseen.rows]
+    first = [answer.tactics[:1] for answer in Generator(loaded).suggest(requests)]
     right = sum(
-        bool(said) and said[0].tactic == row.tactic for said, row in zip(first, unseen.rows, strict=True)
+        bool(tactics_of_goal) and tactics_of_goal[0].tactic == row.tactic
+        for tactics_of_goal, row in zip(first, unseen.rows, strict=True)
     )
     say(f"tactics: the first answer is a person's tactic for {right} of {len(unseen.rows)} unseen goals")
     _write(loaded.model, loaded.tokenizer, out)

@@ -70,27 +70,29 @@ def source(volume: str) -> str:
 
 def lemmas(volume: str) -> tuple[Lemma, ...]:
     """Return a volume's lemmas in their order."""
-    found = []
+    result = []
     for name, binders, says in _LEMMA.findall(source(volume)):
         variables = [(one, kind) for names, kind in _BINDER.findall(binders) for one in names.split()]
-        found.append(Lemma(name, tuple(variables), says))
-    return tuple(found)
+        result.append(Lemma(name, tuple(variables), says))
+    return tuple(result)
 
 
 def theorems(volume: str, count: int, *, seed: int = 1, name: str = "t") -> list[Theorem]:
     """Return different theorems about a volume, its lemmas in turn."""
-    rng, known = random.Random(f"rows/{seed}/{volume}/{name}"), lemmas(volume)  # noqa: S311
-    made: dict[str, Theorem] = {}
+    rng, pool = random.Random(f"rows/{seed}/{volume}/{name}"), lemmas(volume)  # noqa: S311
+    result: dict[str, Theorem] = {}
     for draw in range(_DRAWS * count):
-        if len(made) == count:
-            return list(made.values())
-        lemma = known[draw % len(known)]
+        if len(result) == count:
+            return list(result.values())
+        lemma = pool[draw % len(pool)]
         drawn = _Drawn(rng, volume)
         says = drawn.instance(lemma)
         stated = f"{drawn.binders()} : {says}"
-        if drawn.used and stated not in made:
-            made[stated] = Theorem(f"{name}{len(made)}", f"theorem {name}{len(made)} {stated}", lemma.name)
-    raise ValueError(f"count is {count}: {volume} has only about {len(made)} different theorems")
+        if drawn.used and stated not in result:
+            result[stated] = Theorem(
+                f"{name}{len(result)}", f"theorem {name}{len(result)} {stated}", lemma.name
+            )
+    raise ValueError(f"count is {count}: {volume} has only about {len(result)} different theorems")
 
 
 def files(*volumes: str, count: int, opened: int = 0, seed: int = 1) -> dict[str, str]:
@@ -140,8 +142,8 @@ class _Drawn:
 
     def instance(self, lemma: Lemma) -> str:
         """Return a lemma's statement about drawn terms."""
-        given = {variable: self.term(kind, 2) for variable, kind in lemma.variables}
-        return re.sub(r"\b\w+\b", lambda word: given.get(word[0], word[0]), lemma.says)
+        terms = {variable: self.term(kind, 2) for variable, kind in lemma.variables}
+        return re.sub(r"\b\w+\b", lambda word: terms.get(word[0], word[0]), lemma.says)
 
     def binders(self) -> str:
         """Return the variables as a theorem binds them."""

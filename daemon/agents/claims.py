@@ -376,23 +376,23 @@ def _scanned(branch: BranchRow) -> str:
     return branch.scanned
 
 
-def _attempt(found: ProofFound, agent: str, *, beside: int) -> AttemptFinished:
+def _attempt(proof: ProofFound, agent: str, *, beside: int) -> AttemptFinished:
     """Return the attempt of an agent's submission, for others to see.
 
     Args:
         beside: the number of other sorries of the declaration filled by the text.
     """
     return AttemptFinished(
-        repository=found.repository,
-        branch=found.branch,
-        sha=found.sha,
-        sorry=found.sorry,
-        blob=found.blob,
+        repository=proof.repository,
+        branch=proof.branch,
+        sha=proof.sha,
+        sorry=proof.sorry,
+        blob=proof.blob,
         prover=AGENT,
         rung=AGENT_RUNG,
         model=agent,
         seed=0,
-        budget=f"proof {found.proof}",
+        budget=f"proof {proof.proof}",
         outcome="found",
         detail=f"together with the declaration's other {beside}" if beside else "",
         best="submitted by an agent",
@@ -414,10 +414,10 @@ def _about(view: sqlite3.Connection, *, sorry: str) -> tuple[list[SorryRow], lis
     if not any(row.sorry == sorry for row in result):
         return [], [], []
     (repository,) = {row.repository for row in result if row.sorry == sorry}
-    known = queries.sorries(view, repository=repository, watched_only=True)
-    rows = [row for row in known if row.sorry == sorry]
+    watched = queries.sorries(view, repository=repository, watched_only=True)
+    rows = [row for row in watched if row.sorry == sorry]
     places = {(row.branch, row.path, row.declaration) for row in rows}
-    beside = [row for row in known if (row.branch, row.path, row.declaration) in places]
+    beside = [row for row in watched if (row.branch, row.path, row.declaration) in places]
     claims = queries.claims(view, repository=repository, now=now_text())
     names = {row.sorry for row in beside}
     return rows, beside, [row for row in claims if row.sorry in names]

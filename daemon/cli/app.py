@@ -228,12 +228,12 @@ def _bare(rows: Callable[..., None]) -> Callable[..., None]:
     """Return the function for a group's bare name; options before one of its verbs mean the same as behind
     it."""
 
-    def run(context: typer.Context, **given: Any) -> None:
+    def run(context: typer.Context, **options: Any) -> None:
         if context.invoked_subcommand is None:
-            rows(**given)
+            rows(**options)
             return
         # Click reads a verb's missing options from here.
-        chosen = {name: value for name, value in given.items() if value not in (None, False, "")}
+        chosen = {name: value for name, value in options.items() if value not in (None, False, "")}
         context.default_map = {context.invoked_subcommand: chosen}
 
     own = inspect.signature(rows)

@@ -68,10 +68,10 @@ def _ask(ctx: typer.Context, statement: str, *parameters: str) -> list[str]:
     from store.errors import LogError
     from store.sqlite import connect_readonly
 
-    given: Any = ctx
-    while given is not None and not given.params.get("config"):
-        given = given.parent
-    config = given.params["config"] if given else None
+    context: Any = ctx
+    while context is not None and not context.params.get("config"):
+        context = context.parent
+    config = context.params["config"] if context else None
     try:
         view = paths_from_config(find_config(Path(config) if config else None)).database_db
         with closing(connect_readonly(view)) as database:

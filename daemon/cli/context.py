@@ -196,14 +196,14 @@ def verb(
     def make(
         function: Callable[..., Answer | Listing[Any] | None],
     ) -> Callable[..., Answer | Listing[Any] | None]:
-        def run(**given: Any) -> None:
-            as_of, config = given.pop("as_of"), given.pop("config")
+        def run(**values: Any) -> None:
+            as_of, config = values.pop("as_of"), values.pop("config")
             if as_of is not None and not past:
                 raise typer.BadParameter(
                     f"`everlean {name}` is about the present; leave it out", param_hint="--as-of"
                 )
-            call = Call(config, as_of, as_json=given.pop("as_json", False))
-            answer = function(call, **given)
+            call = Call(config, as_of, as_json=values.pop("as_json", False))
+            answer = function(call, **values)
             if answer is None:
                 return
             if call.as_json:

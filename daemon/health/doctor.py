@@ -334,13 +334,13 @@ def _gpu() -> Finding:
         return Finding(
             "gpu", "ok", f"{detail}; only training and proving with models use one (an NVIDIA driver)"
         )
-    said = _run("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
-    if said is None or said.returncode != 0 or not said.stdout.strip():
-        reason = "no answer" if said is None else (said.stderr or said.stdout).strip().splitlines()[:1]
+    output = _run("nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader")
+    if output is None or output.returncode != 0 or not output.stdout.strip():
+        reason = "no answer" if output is None else (output.stderr or output.stdout).strip().splitlines()[:1]
         return Finding(
             "gpu", "missing", f"nvidia-smi fails: {reason}", "check the NVIDIA driver: dmesg | grep -i nvrm"
         )
-    return Finding("gpu", "ok", "; ".join(line.strip() for line in said.stdout.strip().splitlines()))
+    return Finding("gpu", "ok", "; ".join(line.strip() for line in output.stdout.strip().splitlines()))
 
 
 def _training(settings: Settings | None) -> Finding:

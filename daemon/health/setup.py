@@ -78,9 +78,9 @@ def versions(instance: Instance, settings: Settings) -> list[Step]:
     for need in needs_of(instance, settings) or ():
         for place in need.places:
             named.setdefault(need.toolchain, []).append(place.repository)
-    known = {repository for repositories in named.values() for repository in repositories}
+    keys = {repository for repositories in named.values() for repository in repositories}
     steps = []
-    for url in (repo.url for repo in settings.repos if repository_key(repo.url) not in known):
+    for url in (repo.url for repo in settings.repos if repository_key(repo.url) not in keys):
         try:
             named.setdefault(_remote_toolchain(url, settings), []).append(repository_key(url))
         except SetupError as error:

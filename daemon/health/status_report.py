@@ -204,9 +204,9 @@ def collect(
 def _status(
     instance: Instance, view: ViewStatus, log: LogStatus, live: DaemonAnswer, problems: list[Problem]
 ) -> Status:
-    said = live.status or LiveStatus()
+    answer = live.status or LiveStatus()
     service = view.service or replace(
-        NEVER_STARTED, lean=said.lean or "unknown", lean_detail=said.lean_detail
+        NEVER_STARTED, lean=answer.lean or "unknown", lean_detail=answer.lean_detail
     )
     running = view.running if instance.running or instance.moment is not None else ()
     return of_row(
@@ -218,16 +218,16 @@ def _status(
         daemon=Daemon(
             instance.running,
             instance.pid,
-            service.version or said.version,
-            service.started_at or said.started_at,
+            service.version or answer.version,
+            service.started_at or answer.started_at,
             service.stopped_at,
         ),
         jobs=Jobs(
             running=None
             if running is None
             else [of_row(RunningJob, row, progress=live.progress.get(row.job)) for row in running],
-            queued=said.queued,
-            more_queued=said.more_queued,
+            queued=answer.queued,
+            more_queued=answer.more_queued,
             due=view.due,
             failed=view.failed,
             counts=view.jobs,
@@ -236,9 +236,9 @@ def _status(
         lean=service.lean,
         lean_detail=service.lean_detail,
         sandbox=log.sandbox,
-        models=Models(view.models, said.training.waits_for or None),
-        proving=Proving(view.seconds_today, log.seconds_per_day, said.ladder),
-        work=Work(view.paused, view.triggered, said.gpus),
+        models=Models(view.models, answer.training.waits_for or None),
+        proving=Proving(view.seconds_today, log.seconds_per_day, answer.ladder),
+        work=Work(view.paused, view.triggered, answer.gpus),
         config=ConfigState(
             instance.config,
             service.config_loaded_at,

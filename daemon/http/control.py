@@ -108,11 +108,11 @@ def admitted(path: Path, control_group: str) -> Doorkeeper:
         SocketInUseError: there is no such group, or it cannot be given the socket.
     """
     try:
-        wanted = group_id(control_group) if control_group else None
-        group = os.getegid() if wanted is None else wanted
+        named_group = group_id(control_group) if control_group else None
+        group = os.getegid() if named_group is None else named_group
         if path.stat().st_gid != group:
             os.chown(path, -1, group)
-        if wanted is not None:
+        if named_group is not None:
             _let_through(path.parent, group)
     except KeyError as error:
         raise SocketInUseError(
@@ -123,7 +123,7 @@ def admitted(path: Path, control_group: str) -> Doorkeeper:
             f"[daemon] control_group: {path} cannot be given to the group {control_group!r} ({error.strerror});"
             " make the daemon's user a member of it, or name the daemon's own group"
         ) from error
-    return Doorkeeper.here(group=group, control_group=wanted)
+    return Doorkeeper.here(group=group, control_group=named_group)
 
 
 def _let_through(folder: Path, group: int) -> None:
@@ -255,8 +255,8 @@ def bump_route(desk: Operator) -> Route:
         ):
             raise ValueError(f"neither a toolchain nor a package with its commit; {remedy}")
         with _missing_is_404(f"{repository}: not watched; `everlean repos` lists what is"):
-            asked, waits = await desk.bump(repository, **options, by=_who(request))
-        return JSONResponse({**asked.model_dump(mode="json"), "waits": waits}, status_code=202)
+            event, waits = await desk.bump(repository, **options, by=_who(request))
+        return JSONResponse({**event.model_dump(mode="json"), "waits": waits}, status_code=202)
 
     return _acts("/bump", bump)
 
@@ -302,9 +302,9 @@ def claim_routes(claims: Claims) -> list[Route]:
         return JSONResponse(claimed.model_dump(mode="json"))
 
     async def release(request: Request) -> JSONResponse:
-        asked = await _only(request, "claim", "id")
-        with _missing_is_404(f"{asked[:100]}: no such claim stands; its lease may have ended"):
-            released = await claims.release(asked, by=_who(request))
+        claim_id = await _only(request, "claim", "id")
+        with _missing_is_404(f"{claim_id[:100]}: no such claim stands; its lease may have ended"):
+            released = await claims.release(claim_id, by=_who(request))
         return JSONResponse(released.model_dump(mode="json"))
 
     async def submit(request: Request) -> JSONResponse:
@@ -572,8 +572,8 @@ def _model_routes(parts: Parts) -> list[Route]:
         return JSONResponse(promoted.model_dump(mode="json"))
 
     async def offer(request: Request) -> JSONResponse:
-        given = await _object(request, remedy="send the fields of a model_offered, without by")
-        body = ModelOffered.model_validate({**given, "by": _who(request)})
+        fields = await _object(request, remedy="send the fields of a model_offered, without by")
+        body = ModelOffered.model_validate({**fields, "by": _who(request)})
         with _missing_is_404(
             f"{body.repository}: has no trace to measure a model on; `everlean trigger trace` makes one"
         ):
@@ -585,8 +585,8 @@ def _model_routes(parts: Parts) -> list[Route]:
 
 def _pull_request_route(store: StoreService) -> Route:
     async def pull_request(request: Request) -> JSONResponse:
-        given = await _object(request, remedy="send the fields of a pull_request_opened")
-        opened = PullRequestOpened.model_validate(given)
+        fields = await _object(request, remedy="send the fields of a pull_request_opened")
+        opened = PullRequestOpened.model_validate(fields)
         with _missing_is_404(f"{opened.proof}: no such proof; `everlean proofs` lists them"):
             await record(store, opened)
         return JSONResponse(opened.model_dump(mode="json"))

@@ -108,12 +108,12 @@ def feed_routes(
     def route(path: str, make: Callable[[sqlite3.Connection, str | None], bytes], media_type: str) -> Route:
         def current(database: sqlite3.Connection, name: str | None) -> tuple[int, bytes]:
             repository, position = _meant(database, name), queries.position(database)
-            known = result.get((path, repository))
-            if known is None or known[0] != position:
-                known = result[path, repository] = position, make(database, repository)
+            entry = result.get((path, repository))
+            if entry is None or entry[0] != position:
+                entry = result[path, repository] = position, make(database, repository)
                 if len(result) > MOST_KEPT:
                     del result[next(iter(result))]
-            return known
+            return entry
 
         async def answer(request: Request) -> Response:
             if not served():

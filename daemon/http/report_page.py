@@ -108,11 +108,11 @@ class ReportPage:
         """
         if name not in self._making:
             now = time.monotonic()
-            known = self._known.get(name)
-            if isinstance(known, RenderedReport) and now - known.at < EVERY_S:
-                return known
-            if isinstance(known, _Failed) and now - known.at < FAILED_S:
-                raise known.error
+            last = self._known.get(name)
+            if isinstance(last, RenderedReport) and now - last.at < EVERY_S:
+                return last
+            if isinstance(last, _Failed) and now - last.at < FAILED_S:
+                raise last.error
         if self._waiting >= MOST_WAITING:
             raise ReportError(f"{self._waiting} wait for it already; ask again in a few seconds")
         if name not in self._making:
@@ -133,10 +133,10 @@ class ReportPage:
         if (error := task.exception()) is not None:
             if not isinstance(error, NoSuchPageError):
                 log.warning("report_failed", page=name, reason=str(error))
-            told = (
+            failure = (
                 error if isinstance(error, ReportError) else ReportError(str(error) or type(error).__name__)
             )
-            self._known[name] = _Failed(told, time.monotonic())
+            self._known[name] = _Failed(failure, time.monotonic())
         else:
             self._known[name] = task.result()
         while len(self._known) > MOST_KEPT:
@@ -164,7 +164,7 @@ class ReportPage:
         try:
             hold_to(process.pid, memory_bytes=MEMORY_BYTES)
             async with asyncio.timeout(PATIENCE_S):
-                html, said = await process.communicate(problems)
+                html, stderr = await process.communicate(problems)
         except TimeoutError as error:
             raise ReportError(
                 f"it was not made within {PATIENCE_S:g} s; `everlean report` makes it too"
@@ -174,7 +174,7 @@ class ReportPage:
                 process.kill()
                 await process.wait()
         if process.returncode != 0:
-            why = said.decode(errors="replace").strip().rpartition("\n")[2]
+            why = stderr.decode(errors="replace").strip().rpartition("\n")[2]
             if process.returncode == NO_SUCH_PAGE:
                 raise NoSuchPageError(why)
             raise ReportError(why or f"its process ended with status {process.returncode}")

@@ -108,21 +108,21 @@ class CarriedEnd(_Message):
         return Exit(self.status, self.signal, self.peak_rss_bytes)
 
 
-async def carry(given: Carried) -> None:
+async def carry(order: Carried) -> None:
     """Run the attempt until it ends, or the daemon ends it; report the end."""
-    directory, looks = given.directory, MemoryLooks()
+    directory, looks = order.directory, MemoryLooks()
     control = await asyncio.to_thread(Control.read, directory)
     if control is not None and control.wish == "kill":
         return  # it was given up while waiting for a machine
     lines: list[asyncio.Task[None]] = [asyncio.create_task(_put(BEGIN))]
     process = await JobProcess.start(
-        given.module,
+        order.module,
         spec=directory / "spec.json",
         directory=directory,
         stderr=directory / "stderr.log",
-        memory_bytes=given.memory_bytes,
-        key=given.key,
-        visible=None if given.gpu else "",
+        memory_bytes=order.memory_bytes,
+        key=order.key,
+        visible=None if order.gpu else "",
     )
 
     def over_limit(held: str) -> None:
@@ -131,7 +131,7 @@ async def carry(given: Carried) -> None:
     memory = MemoryBound(
         directory.name,
         process.pid,
-        limit_bytes=given.whole_bytes,
+        limit_bytes=order.whole_bytes,
         cgroups=None,
         looks=looks,
         over=over_limit,
@@ -140,7 +140,7 @@ async def carry(given: Carried) -> None:
     await memory.begin()
     await asyncio.gather(*lines)  # before the job's first line
     whole = asyncio.create_task(attempt.run(_put))
-    over = asyncio.create_task(_until_over(attempt, given))
+    over = asyncio.create_task(_until_over(attempt, order))
     await asyncio.wait({whole, over}, return_when=asyncio.FIRST_COMPLETED)
     too_long = (
         str(whole.exception()) if whole.done() and isinstance(whole.exception(), LineTooLongError) else ""
@@ -173,17 +173,17 @@ def _write(data: bytes) -> None:
             data = data[os.write(1, data) :]
 
 
-async def _until_over(attempt: LocalAttempt, given: Carried) -> str:
+async def _until_over(attempt: LocalAttempt, order: Carried) -> str:
     """Pass on a soft stop, and wait for a kill, the end of the lease, or the end of the launcher.
 
     Return the reason for the end; "" after a kill.
     """
     last, heard, parent = None, time.monotonic(), os.getppid()
     stopping: asyncio.Task[None] | None = None
-    while time.monotonic() - heard < given.lease_s:
+    while time.monotonic() - heard < order.lease_s:
         if os.getppid() != parent:
             return "its launcher was gone"
-        control = await asyncio.to_thread(Control.read, given.directory)
+        control = await asyncio.to_thread(Control.read, order.directory)
         if control is not None and control != last:
             last, heard = control, time.monotonic()
             if control.wish == "kill":
@@ -192,14 +192,14 @@ async def _until_over(attempt: LocalAttempt, given: Carried) -> str:
                 stop = attempt.stop(grace_s=control.grace_s, first_alone=control.first_alone)
                 stopping = asyncio.create_task(stop)
         await asyncio.sleep(_LOOK_S)
-    return f"it did not hear of the daemon for {given.lease_s:g} s ([engine] lease)"
+    return f"it did not hear of the daemon for {order.lease_s:g} s ([engine] lease)"
 
 
-async def _carry_and_leave(given: Carried) -> None:
+async def _carry_and_leave(order: Carried) -> None:
     """Carry, and exit without waiting for threads: one may be blocked on a line without a reader."""
     status = 1
     try:
-        await carry(given)
+        await carry(order)
         status = 0
     except Exception:  # noqa: BLE001 - the border of the process, which records it
         # Into the launcher's log; the daemon shows its last line.
@@ -211,15 +211,15 @@ async def _carry_and_leave(given: Carried) -> None:
 
 def main() -> None:
     """Carry the attempt of standard input."""
-    given = Carried.model_validate_json(sys.stdin.buffer.read())
+    order = Carried.model_validate_json(sys.stdin.buffer.read())
     own = {name: os.environ[name] for name in _OF_THE_MACHINE if name in os.environ}
     os.environ.clear()
     # The daemon's own values mean nothing here: its GPUs, or a folder of its machine.
     os.environ.update(
-        {name: value for name, value in given.environment.items() if name not in _OF_THE_MACHINE}
+        {name: value for name, value in order.environment.items() if name not in _OF_THE_MACHINE}
     )
     os.environ.update(own)
-    asyncio.run(_carry_and_leave(given))
+    asyncio.run(_carry_and_leave(order))
 
 
 if __name__ == "__main__":

@@ -160,12 +160,12 @@ class RayTasks(Launcher):
         failures = 0
         while True:
             self._folder.mkdir(parents=True, exist_ok=True)
-            said = self._folder / "ray.log"
-            said.unlink(missing_ok=True)
+            log_file = self._folder / "ray.log"
+            log_file.unlink(missing_ok=True)
             process = await JobProcess.start_command(
                 [*_ray_task(self._address), "--look"],
                 directory=self._folder,
-                stderr=said,
+                stderr=log_file,
                 environment={**launcher_environment(self._folder), **self.variables},
             )
             try:
@@ -177,7 +177,7 @@ class RayTasks(Launcher):
                 await asyncio.shield(process.stop(grace_s=1.0))
                 process.close()
             failures += 1
-            self._problem = f"the Ray cluster at {self._address}: {last_words(said) or 'it ended'}"
+            self._problem = f"the Ray cluster at {self._address}: {last_words(log_file) or 'it ended'}"
             log.warning("ray_lost", reason=self._problem)
             await asyncio.sleep(_ANEW.wait_s(failures))
 
@@ -283,10 +283,10 @@ class LaunchedAttempt(Attempt):
     def _lost(self, launcher: Exit) -> AttemptLostError:
         """Return why the end is missing; if nothing had begun, the launcher is at fault and no machine."""
         how = f"signal {launcher.signal}" if launcher.signal else f"status {launcher.status}"
-        said = last_words(self._directory / LAUNCHER_LOG)
+        words = last_words(self._directory / LAUNCHER_LOG)
         if not self._begun:
-            said = said or self._before
-        reason = f"{self._launcher} ended with {how} and the job did not: {said or 'it said nothing'}"
+            words = words or self._before
+        reason = f"{self._launcher} ended with {how} and the job did not: {words or 'it said nothing'}"
         if not self._begun and not self._given_up:
             self._refused(reason)
         return AttemptLostError(reason, suspect=self._begun)

@@ -147,7 +147,7 @@ class Gpus:
             return tuple(self._all_lost(str(error))) or self._silent(str(error))
         result = {
             index: self._one(index, lent)
-            for index in range(max([count, *(known + 1 for known in self._known)]))
+            for index in range(max([count, *(number + 1 for number in self._known)]))
         }
         self._known.update({index: gpu for index, gpu in result.items() if gpu.uuid})
         if any(gpu.state == "lost" for gpu in result.values()):
@@ -168,8 +168,8 @@ class Gpus:
                 int(memory.used),
             )
         except nvml.NVMLError as error:
-            known = self._known.get(index, Gpu("", index, "unknown"))
-            return replace(known, used_bytes=0, state="lost", detail=str(error), remedy=_LOST)
+            last = self._known.get(index, Gpu("", index, "unknown"))
+            return replace(last, used_bytes=0, state="lost", detail=str(error), remedy=_LOST)
         # A trainer of LeanDojo's face leaves a context in this process: only its memory counts.
         others = [(int(user.pid), user.usedGpuMemory) for user in users if int(user.pid) != os.getpid()]
         return self._judged(gpu, lent, others)
@@ -190,8 +190,8 @@ class Gpus:
         return gpu
 
     def _all_lost(self, why: str) -> list[Gpu]:
-        known = (gpu for gpu in self._known.values() if self._may_be_lent(gpu))
-        return [replace(gpu, used_bytes=0, state="lost", detail=why, remedy=_LOST) for gpu in known]
+        gpus = (gpu for gpu in self._known.values() if self._may_be_lent(gpu))
+        return [replace(gpu, used_bytes=0, state="lost", detail=why, remedy=_LOST) for gpu in gpus]
 
     def _silent(self, why: str) -> tuple[Gpu, ...]:
         """Return a device file without a driver behind it, as a lost GPU."""

@@ -28,13 +28,13 @@ _PIECES = 16
 _LOOK_EVERY_S = 5.0
 
 
-def output_of(command: Sequence[str], given: bytes) -> Iterator[bytes | int]:
+def output_of(command: Sequence[str], stdin: bytes) -> Iterator[bytes | int]:
     """Run a command here; yield its output, then its exit status."""
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/") as process:
         try:
             assert process.stdin is not None
             assert process.stdout is not None
-            process.stdin.write(given)
+            process.stdin.write(stdin)
             process.stdin.close()
             while piece := os.read(process.stdout.fileno(), _PIECE_BYTES):
                 yield piece
@@ -43,7 +43,7 @@ def output_of(command: Sequence[str], given: bytes) -> Iterator[bytes | int]:
             process.kill()
 
 
-def run(ray: Any, command: Sequence[str], given: bytes, *, gpus: int, memory_bytes: int) -> int:
+def run(ray: Any, command: Sequence[str], stdin: bytes, *, gpus: int, memory_bytes: int) -> int:
     """Run a command in the cluster, write its output, return its exit status."""
     task = ray.remote(output_of).options(
         num_cpus=1,
@@ -55,7 +55,7 @@ def run(ray: Any, command: Sequence[str], given: bytes, *, gpus: int, memory_byt
         # Ray's own variables only: nothing of the daemon's crosses but by standard input.
         runtime_env={},
     )
-    for reference in task.remote(list(command), given):
+    for reference in task.remote(list(command), stdin):
         piece: bytes | int = ray.get(reference)
         if isinstance(piece, int):
             return piece
@@ -67,9 +67,9 @@ def look(ray: Any) -> None:
     """Print the cluster's resources, without end."""
     while True:
         there, free = ray.cluster_resources(), ray.available_resources()
-        said = {"cpus": there.get("CPU", 0), "gpus": there.get("GPU", 0)}
-        said |= {"free_cpus": free.get("CPU", 0), "free_gpus": free.get("GPU", 0)}
-        _write(json.dumps(said).encode() + b"\n")
+        resources = {"cpus": there.get("CPU", 0), "gpus": there.get("GPU", 0)}
+        resources |= {"free_cpus": free.get("CPU", 0), "free_gpus": free.get("GPU", 0)}
+        _write(json.dumps(resources).encode() + b"\n")
         time.sleep(_LOOK_EVERY_S)
 
 
@@ -86,22 +86,22 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--gpus", type=int, default=0)
     parser.add_argument("--memory", type=int, default=0)
     parser.add_argument("--look", action="store_true")
-    given = parser.parse_args(own)
+    options = parser.parse_args(own)
     end_with_the_daemon()
     import ray
 
     # Ray prints much on standard output, which is the job's.
     ray.init(
-        address=given.address,
+        address=options.address,
         namespace="everlean",
         log_to_driver=False,
         logging_level="ERROR",
         configure_logging=True,
     )
-    if given.look:
+    if options.look:
         look(ray)
     try:
-        return run(ray, command, sys.stdin.buffer.read(), gpus=given.gpus, memory_bytes=given.memory)
+        return run(ray, command, sys.stdin.buffer.read(), gpus=options.gpus, memory_bytes=options.memory)
     except ray.exceptions.RayError as error:
         print(f"{type(error).__name__}: {error}".splitlines()[0], file=sys.stderr)  # noqa: T201
         return 1

@@ -156,8 +156,8 @@ def spec_now(view: sqlite3.Connection, *, job: DueJob, mirrors: Path) -> Spec:
     spec, repository, branch = job.whole_spec, job.repository, job.branch
     match spec:
         case ScanSpec():
-            known = known_to_scan(view, repository=repository, branch=branch, by_files=spec.by_files)
-            return spec.model_copy(update={"known": known})
+            facts = known_to_scan(view, repository=repository, branch=branch, by_files=spec.by_files)
+            return spec.model_copy(update={"known": facts})
         case TraceSpec():
             return spec.model_copy(
                 update={
@@ -244,11 +244,11 @@ class AttemptOutput:
         return self.exit.peak_rss_bytes if self.exit else None
 
 
-def verdict(due: DueJob, heard: AttemptOutput, said: str) -> EventBody | Failure:
+def verdict(due: DueJob, heard: AttemptOutput, words: str) -> EventBody | Failure:
     """Return the closing event of an attempt, or the failure to record.
 
     Args:
-        said: its last words on standard error.
+        words: its last ones on standard error.
     """
     end, result = heard.exit, heard.result
     if result is not None and heard.stopped in ("", "shutdown", "yield", "cancel"):
@@ -263,7 +263,7 @@ def verdict(due: DueJob, heard: AttemptOutput, said: str) -> EventBody | Failure
         case "lost" | "suspect":
             return interrupted(due, heard.fault)
         case "":
-            return _of_itself(due, heard, said)
+            return _of_itself(due, heard, words)
         case _:
             return _ended_by_us(due, heard)
 
@@ -290,14 +290,14 @@ def _saved(end: Exit | None) -> str:
     return "; where it was is saved" if end is not None and end.status == preemption.STATUS else ""
 
 
-def _of_itself(due: DueJob, heard: AttemptOutput, said: str) -> EventBody | Failure:
+def _of_itself(due: DueJob, heard: AttemptOutput, words: str) -> EventBody | Failure:
     end = heard.exit
     if end is not None and end.status == preemption.STATUS:
         # A SIGTERM from outside, such as the machine's shutdown.
         return interrupted(due, f"it got SIGTERM from outside{_saved(end)}")
     if isinstance(heard.last, Failure):
         return _with_memory_in_mind(due, heard.last)
-    return _crash(due, heard, said)
+    return _crash(due, heard, words)
 
 
 def _with_memory_in_mind(due: DueJob, failure: Failure) -> Failure:
@@ -329,12 +329,12 @@ def _ended_by_us(due: DueJob, heard: AttemptOutput) -> Failure:
     return Failure(reason, f"{due.describes}: {heard.fault}", remedy, deterministic=False)
 
 
-def _crash(due: DueJob, heard: AttemptOutput, said: str) -> Failure:
+def _crash(due: DueJob, heard: AttemptOutput, words: str) -> Failure:
     end, kind = heard.exit, KINDS[due.kind]
     look = f"see `everlean jobs logs {due.job}`"
 
     def failure(reason: str, what: str, remedy: str) -> Failure:
-        last = f"; its last words: {said}" if said else ""
+        last = f"; its last words: {words}" if words else ""
         return Failure(reason, f"{due.describes}: {what}{last}", remedy, deterministic=False)
 
     if end is not None:
@@ -434,9 +434,9 @@ def shown_of(live: RunningAttempt) -> LiveJob:
 log = structlog.get_logger("daemon.jobs.runner")
 
 NODES_LOST = "nodes_lost"
-_Given = dict[str, bytes | Path | Input] | Inputs | None
+_Contents = dict[str, bytes | Path | Input] | Inputs | None
 """See `pipeline.freeze.contents`."""
-_Begun = tuple[Spec, _Given] | LogError | OSError
+_Begun = tuple[Spec, _Contents] | LogError | OSError
 """A job's present specification, with its inputs or their contents; or the error."""
 _GRACE_S = 5.0
 _FEW_FILES = 16
@@ -630,9 +630,9 @@ class JobRunner:
         try:
             if isinstance(begun, Exception):
                 raise begun
-            now, given = begun
+            now, material = begun
             spec = replace(spec, parameters=now)
-            inputs = await self._frozen(due, spec, given)
+            inputs = await self._frozen(due, spec, material)
             if isinstance(inputs, Inputs):
                 spec = replace(spec, inputs=inputs)
                 order = Order.of(due, spec, module=self._modules[due.kind])
@@ -676,7 +676,9 @@ class JobRunner:
         """Return the folder of a job's inputs, shared by its attempts."""
         return self._paths.jobs / due.job / INPUTS
 
-    async def _frozen(self, due: DueJob, spec: JobSpec[Spec], given: _Given) -> Inputs | EventBody | Failure:
+    async def _frozen(
+        self, due: DueJob, spec: JobSpec[Spec], material: _Contents
+    ) -> Inputs | EventBody | Failure:
         """Make the folder of an attempt; return the job's inputs, frozen by its first attempt, or the end of
         an attempt that could not freeze them."""
         paths, place = self._paths, self._inputs_of(due)
@@ -684,7 +686,7 @@ class JobRunner:
 
         def begun() -> Inputs | None:
             make_folder(spec)
-            return self._inputs.freeze(place, given) if isinstance(given, dict) else given
+            return self._inputs.freeze(place, material) if isinstance(material, dict) else material
 
         inputs = await asyncio.to_thread(begun)
         if inputs is not None:
@@ -713,21 +715,21 @@ class JobRunner:
         attempt = await self._engine.start(order, over=lambda held: live.ask("memory", held))
         live.pid = attempt.pid
         whole = asyncio.create_task(attempt.run(partial(self._hear, due, order.spec, heard)))
-        asked = asyncio.create_task(live.asked.wait())
+        end_request = asyncio.create_task(live.asked.wait())
         # A training needs its helpers, and its time, to save its place. A job with all its work recorded must
         # not take the end of its Lean processes for an answer.
         saves = KINDS[due.kind].beside
         try:
             while True:
                 done, _ = await asyncio.wait(
-                    {whole, asked}, timeout=due.timeout_s, return_when=asyncio.FIRST_COMPLETED
+                    {whole, end_request}, timeout=due.timeout_s, return_when=asyncio.FIRST_COMPLETED
                 )
                 # An attempt with something to record waits for room on the disk, through no fault of its own.
                 if done or not self._store.room.problem:
                     break
             if whole not in done:
                 heard.stopped, heard.fault = "deadline", f"no end after {due.timeout_s:g} s"
-                if asked in done:
+                if end_request in done:
                     heard.stopped, heard.fault = live.stopped, live.fault
                 grace_s = self.grace_s if saves else _GRACE_S
                 await attempt.stop(grace_s=grace_s, first_alone=saves or KINDS[due.kind].resumes)
@@ -744,7 +746,7 @@ class JobRunner:
             heard.fault = heard.fault or str(error)
         finally:
             # Also on the way out of a cancellation or a defect: no child outlives its attempt.
-            asked.cancel()
+            end_request.cancel()
             heard.exit, heard.usage, heard.seen_bytes = await asyncio.shield(_closed(attempt, whole))
             try:
                 await asyncio.shield(self._recorded(heard))

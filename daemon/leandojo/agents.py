@@ -322,8 +322,8 @@ class BaseAgent:
         Raises:
             store.errors.LogError: something other than an export lies there.
         """
-        known = {(pinned.url, pinned.commit): pinned for pinned in self._seen}
-        pinned = [known[repo.url, repo.commit] for repo in repositories]
+        by_commit = {(pinned.url, pinned.commit): pinned for pinned in self._seen}
+        pinned = [by_commit[repo.url, repo.commit] for repo in repositories]
         self._database(pinned).export_merged_data(repositories, out)
 
     def initialize_prover(self) -> list[tuple[Theorem, Pinned]]:
@@ -349,11 +349,11 @@ class BaseAgent:
         pinned = [one for one in self.repos if (one.url, one.commit) == (repo.url, repo.commit)]
         if not pinned:
             raise AgentError(f"{repo.url} at {repo.commit}: was not set up; call add_repository(repo) first")
-        wanted = theorem.full_name, str(theorem.file_path)
+        target = theorem.full_name, str(theorem.file_path)
         verdicts = [
             item.verdict
             for item in self._prove(pinned, whole_proof).sorries
-            if (item.sorry.declaration, item.sorry.path) == wanted
+            if (item.sorry.declaration, item.sorry.path) == target
         ]
         if not verdicts:
             raise AgentError(f"{theorem.full_name}: {theorem.file_path} has no open sorry of that name")
@@ -651,14 +651,14 @@ class LeanAgent(BaseAgent):
 
         train = self.settings.train
         config = training_config or TrainingConfig.from_dict(train.retriever)
-        usual, given = RetrieverConfig(), config.translated().to_dict()
-        device, gpus = given.pop("device"), given.pop("num_gpus")
+        usual, fields = RetrieverConfig(), config.translated().to_dict()
+        device, gpus = fields.pop("device"), fields.pop("num_gpus")
         if device == "auto":
             device = "cuda" if train.device != "cpu" and cuda_is_there() else "cpu"
         update = {
             "enabled": True,
             "new_theorems": 1,
-            "retriever": {name: one for name, one in given.items() if one != getattr(usual, name)},
+            "retriever": {name: one for name, one in fields.items() if one != getattr(usual, name)},
             "device": device,
             "gpus": max(train.gpus, gpus),
         }
@@ -820,7 +820,7 @@ class HFAgent(BaseAgent):
             yield
             return
         paths = self.settings.paths
-        found: dict[tuple[str, str], SourcePlaces] = {}
+        checkouts: dict[tuple[str, str], SourcePlaces] = {}
         for pinned in self.repos:
             folder = paths.worktrees / f"agent-{slug(pinned.key)}"
             built = pinned.lean.is_lean and self.settings.build.enabled
@@ -833,10 +833,10 @@ class HFAgent(BaseAgent):
                 raise AgentError(
                     f"{pinned}: {error}; set the repository up again, which builds it"
                 ) from error
-            found[pinned.url, pinned.commit] = SourcePlaces(pinned.lean, folder)
+            checkouts[pinned.url, pinned.commit] = SourcePlaces(pinned.lean, folder)
 
         def place(row: Mapping[str, Any]) -> GoalContext | None:
-            places = found.get((str(row.get("url")), str(row.get("commit"))))
+            places = checkouts.get((str(row.get("url")), str(row.get("commit"))))
             return None if places is None else places(row)
 
         trainer: Any = self.trainer

@@ -100,8 +100,8 @@ class Finder:
         package, _, module = name.partition(".")
         if package != PACKAGE:
             return None
-        known = (*NAMES, *ALIASES)
-        if module and not any(one == module or one.startswith(f"{module}.") for one in known):
+        modules = (*NAMES, *ALIASES)
+        if module and not any(one == module or one.startswith(f"{module}.") for one in modules):
             return None
         return importlib.machinery.ModuleSpec(name, self, is_package=True)  # type: ignore[arg-type]
 

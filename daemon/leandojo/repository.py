@@ -62,9 +62,9 @@ class Pinned:
 
     def trace(self, view: sqlite3.Connection) -> TraceRow | None:
         """Return the commit's trace by this backend; None without one."""
-        wanted = (trace_queries.branch_line(self.branch), self.commit)
+        key = (trace_queries.branch_line(self.branch), self.commit)
         traces = trace_queries.traces(view, repository=self.key)
-        return next((one for one in traces if (one.line, one.sha) == wanted), None)
+        return next((one for one in traces if (one.line, one.sha) == key), None)
 
     def open_sorries(self, view: sqlite3.Connection) -> list[SorryRow]:
         """Return the branch's open sorries, in the order of the source."""
@@ -202,12 +202,12 @@ async def _arrival(
     if row is not None and row.state == "live" and not await history.is_ancestor(row.tip, sha):
         branch = f"at-{sha[:12]}"
         row = rows.get(branch)
-    known = None
+    earlier = None
     if row is not None:
         if row.state == "live" and row.tip == sha:
             return branch, []
         epochs = await session.store.look_up(partial(count_epochs, stream=f"repository:{key}"))
-        known = KnownBranch(tip=row.tip, live=row.state == "live", epoch=epochs.get(branch, 0))
+        earlier = KnownBranch(tip=row.tip, live=row.state == "live", epoch=epochs.get(branch, 0))
     await session.git.keep(mirror, [sha])
     is_default = branch == refs.default_branch
-    return branch, await arrival(key, branch, tip=sha, known=known, is_default=is_default, history=history)
+    return branch, await arrival(key, branch, tip=sha, known=earlier, is_default=is_default, history=history)

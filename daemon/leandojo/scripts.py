@@ -22,9 +22,9 @@ def lean_agent() -> None:
     parser = argparse.ArgumentParser(description=lean_agent.__doc__)
     parser.add_argument("url", nargs="?", default=EXAMPLE[0])
     parser.add_argument("commit", nargs="?", default=EXAMPLE[1])
-    given = parser.parse_args()
+    options = parser.parse_args()
     agent = LeanAgent()
-    agent.setup_github_repository(given.url, given.commit)
+    agent.setup_github_repository(options.url, options.commit)
     agent.train()
     agent.prove()
 
@@ -58,8 +58,8 @@ def train_steps_model() -> None:
     parser.add_argument("--learning-rate", type=float, default=1e-5)
     parser.add_argument("--eval-ratio", type=float, default=0.2)
     parser.add_argument("--seed", type=int, default=42)
-    given = vars(parser.parse_args())
+    options = vars(parser.parse_args())
     # torch is loaded with it.
     from pipeline.models.progress.training import ProgressTrainer
 
-    ProgressTrainer(data_path=given.pop("dataset"), **given).train()
+    ProgressTrainer(data_path=options.pop("dataset"), **options).train()

@@ -149,9 +149,9 @@ class LiveStatus:
         for name, item in _LISTS.items():
             read[name] = [read_answer(item, one) for one in read.get(name, ())]
         read["jobs"] = [
-            read_answer(LiveJob, {**job, "progress": said and read_answer(JobProgress, said)})
+            read_answer(LiveJob, {**job, "progress": progress and read_answer(JobProgress, progress)})
             for job in data.get("jobs", ())
-            for said in [job.get("progress") or None]
+            for progress in [job.get("progress") or None]
         ]
         return read_answer(cls, read)
 

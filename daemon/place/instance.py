@@ -143,8 +143,8 @@ def _earlier_view(
         tell(f"everlean: this is the state as of event {moment.seq} ({moment.recorded_at})")
     with LogReader.open(instance.paths.events_db) as log:
         copies = Copies.of_user(instance.paths.copies, log, moment)
-        made = copies.ready(log, moment) is not None
-        if tell is not None and not made and moment.seq - copies.start(log, moment) >= LONG_EVENTS:
+        ready = copies.ready(log, moment) is not None
+        if tell is not None and not ready and moment.seq - copies.start(log, moment) >= LONG_EVENTS:
             tell("everlean: making the database as it was then; it is kept for the next question")
         return copies.open(log, moment), copies.folder
 

@@ -83,23 +83,25 @@ class Look:
         """
         standing = self.standings.of(identity)
         if standing.state == "ready":
-            made = spec if isinstance(spec, Spec) else spec(standing.attempt)
-            yield self.due(identity, kind, made, attempt=standing.attempt, **about)
+            specification = spec if isinstance(spec, Spec) else spec(standing.attempt)
+            yield self.due(identity, kind, specification, attempt=standing.attempt, **about)
 
     def due(self, identity: str, kind: Kind, spec: Spec, **about: Any) -> DueJob:
         """Return a job with the limits of its kind, else those of `about` or of all jobs, and the limit of
         its whole process tree."""
         jobs, lean = self.settings.jobs, self.settings.lean
         usual = {"timeout_s": jobs.timeout_s, "memory_bytes": jobs.memory_bytes}
-        given: dict[str, Any] = usual | about
+        fields: dict[str, Any] = usual | about
         own = jobs.limit(kind)
-        given |= {name: limit for name in usual if (limit := getattr(own, name)) is not None}
+        fields |= {name: limit for name in usual if (limit := getattr(own, name)) is not None}
         # Lean processes have limits of their own, beside the job's.
         processes = KINDS[kind].lean_processes
         beside = lean.repl_memory_bytes * (lean.repls if processes is None else processes)
         if kind == "build":
             beside = _OF_THE_BUILD_ITSELF
-        return DueJob(job=identity, kind=kind, spec=spec, tree_bytes=given["memory_bytes"] + beside, **given)
+        return DueJob(
+            job=identity, kind=kind, spec=spec, tree_bytes=fields["memory_bytes"] + beside, **fields
+        )
 
     def build(
         self, lean: LeanBackend, *, repository: str, branch: str, sha: str, folder: str = ""

@@ -65,7 +65,7 @@ _SHARE_OF_TIMEOUT = 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class _DueSorry:
     """A sorry at its due rung. `order` puts the most worthwhile first."""
 
     row: SorryRow
@@ -91,7 +91,7 @@ class _Count:
     """An unfinished count of a branch."""
 
     of: _Version
-    wanted: frozenset[Declared]
+    targets: frozenset[Declared]
     counting: Counting
 
 
@@ -143,8 +143,8 @@ class Resting:
         key = (repository, branch.branch)
         trace = trace_queries.trace_of_branch(view, repository, branch.branch)
         if trace is None:
-            for known in (self._kept, self._under_way, self._looked):
-                known.pop(key, None)
+            for cache in (self._kept, self._under_way, self._looked):
+                cache.pop(key, None)
             return {}
         version = self._version(key, trace, branch.scanned or trace.sha, blueprints)
         if not self._has(key, version, targets):
@@ -167,12 +167,12 @@ class Resting:
             self._looked[key] = tip, version
         return version
 
-    def _has(self, key: _OfBranch, version: _Version, wanted: frozenset[Declared]) -> bool:
+    def _has(self, key: _OfBranch, version: _Version, targets: frozenset[Declared]) -> bool:
         """Return whether these declarations of a branch are counted, or being counted, in this trace and
         blueprint."""
         one, counted = self._under_way.get(key), self._kept.get(key)
-        return (one is not None and one.of == version and one.wanted >= wanted) or (
-            counted is not None and counted.of == version and {*counted.hashes}.issuperset(map(hash, wanted))
+        return (one is not None and one.of == version and one.targets >= targets) or (
+            counted is not None and counted.of == version and {*counted.hashes}.issuperset(map(hash, targets))
         )
 
     def _begin(
@@ -180,10 +180,10 @@ class Resting:
         view: sqlite3.Connection,
         key: _OfBranch,
         version: _Version,
-        wanted: frozenset[Declared],
+        targets: frozenset[Declared],
         begun: Callable[[], Counting],
     ) -> None:
-        one = _Count(version, wanted, begun())
+        one = _Count(version, targets, begun())
         if one.counting.go_on(view, until=time.monotonic() + _QUICKLY_S):
             self._under_way.pop(key, None)
             self._keep(key, one)
@@ -258,13 +258,13 @@ class Proving:
             ]
         )
 
-    def _batches(self, wanted: Sequence[_Wanted]) -> Iterator[list[_Wanted]]:
+    def _batches(self, due: Sequence[_DueSorry]) -> Iterator[list[_DueSorry]]:
         """Yield the sorries of one job each: as many of one rank and rung as a job takes.
 
         A declaration's sorries stay together while a job has room: work on one is work on all of them.
         """
-        alike: dict[tuple[int, int, str, str], dict[tuple[str, str], list[_Wanted]]] = {}
-        for one in sorted(wanted, key=lambda wanted: wanted.order):
+        alike: dict[tuple[int, int, str, str], dict[tuple[str, str], list[_DueSorry]]] = {}
+        for one in sorted(due, key=lambda one: one.order):
             rung = one.rung
             rungs = alike.setdefault((one.rank, rung.number, rung.model, rung.budget_key), {})
             rungs.setdefault((one.row.path, one.row.declaration), []).append(one)
@@ -275,7 +275,7 @@ class Proving:
 
     def _untried_rungs(
         self, repo: Repo, branch: BranchRow, project: Project, lean: LeanBackend
-    ) -> dict[str, list[_Wanted]]:
+    ) -> dict[str, list[_DueSorry]]:
         """Map each sorry of the project to its untried rungs, from the lowest; sorries without any are left
         out."""
         due: dict[str, list[tuple[SorryRow, Rung]]] = {}
@@ -320,7 +320,7 @@ class Proving:
             blueprints=Blueprints(self._settings.paths.mirrors, _not_counted),
         )
         taken = self._claims(repo, branch.branch)
-        wanted: dict[str, list[_Wanted]] = {}
+        options: dict[str, list[_DueSorry]] = {}
         for sorry, ways in due.items():
             so_far = reached.get(sorry)
             row = ways[0][0]
@@ -331,13 +331,13 @@ class Proving:
                 and not (so_far is not None and so_far.settled)
             ):
                 goals, rests = _goals(so_far), resting.get(sorry, 0)
-                wanted[sorry] = []
+                options[sorry] = []
                 for at, (row, rung) in enumerate(ways):
                     rank = max(_rank(rung, so_far), _NEXT_RUNG if at else _NEW)
                     if sorry in stated and not rung.number:
                         rank = _NEW  # the theorem with the same statement is untried, whatever else was tried
-                    wanted[sorry].append(_Wanted(row, rung, rank, goals, rests))
-        return wanted
+                    options[sorry].append(_DueSorry(row, rung, rank, goals, rests))
+        return options
 
     def _stated(self, repo: Repo, branch: BranchRow) -> dict[str, str]:
         """Map each sorry to a hash of the theorems elsewhere with its statement; it changes when they do."""
@@ -536,9 +536,9 @@ def exercises(view: sqlite3.Connection, repo: Repo, branch: str) -> Callable[[st
     return lambda path: path in by_name or by_path(path)
 
 
-def _packed(groups: Sequence[Sequence[_Wanted]], size: int) -> Iterator[list[_Wanted]]:
+def _packed(groups: Sequence[Sequence[_DueSorry]], size: int) -> Iterator[list[_DueSorry]]:
     """Yield batches of at most `size`, groups in order, and whole if they fit one batch."""
-    batch: list[_Wanted] = []
+    batch: list[_DueSorry] = []
     for group in groups:
         for start in range(0, len(group), size):
             part = group[start : start + size]

@@ -72,14 +72,14 @@ class Authors:
         brought = {one.opened_sha for one in sorries if one.opened_sha is not None}
         commits = await self._git.commits(mirror, sorted(brought))
         by_file: dict[str, dict[str, list[UnwrittenSorry]]] = defaultdict(lambda: defaultdict(list))
-        known: list[tuple[UnwrittenSorry, Commit]] = []
+        pairs: list[tuple[UnwrittenSorry, Commit]] = []
         for one in sorries:
             author = commits.get(one.opened_sha or "")
             if author is not None and len(author.parents) < 2:
-                known.append((one, author))
+                pairs.append((one, author))
             else:
                 by_file[one.tip][one.path].append(one)
-        await self._append([_written(one, author, subject=author.subject) for one, author in known])
+        await self._append([_written(one, author, subject=author.subject) for one, author in pairs])
         for tip, files in by_file.items():
             paths = sorted(files)
             for start in range(0, len(paths), MOST_FILES):

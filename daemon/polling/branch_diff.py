@@ -335,15 +335,15 @@ def _in_use(view: sqlite3.Connection, *, repository: str) -> set[str]:
 def watchlist_events(repos: Iterable[Repo], rows: Iterable[PolledRepository]) -> list[NewEvent]:
     """Return `repository_watched` for every new or changed entry, `repository_unwatched` for every removed
     one."""
-    known = {row.repository: row for row in rows}
+    by_key = {row.repository: row for row in rows}
     events = []
     keys = set()
     for repo in repos:
         keys.add(repo.key)
-        row = known.get(repo.key)
+        row = by_key.get(repo.key)
         if row is None or not _same(repo, row):
             events.append(NewEvent(f"repository:{repo.key}", _watched(repo)))
-    gone = sorted(key for key, row in known.items() if row.watched and key not in keys)
+    gone = sorted(key for key, row in by_key.items() if row.watched and key not in keys)
     return events + [NewEvent(f"repository:{key}", RepositoryUnwatched(repository=key)) for key in gone]
 
 

@@ -103,10 +103,10 @@ _FOLLOWS = "fatal: Could not read from remote repository."
 def classify(text: str, *, status: int, what: str, remote: bool) -> RemoteError:
     """Turn git's messages into an error with a remedy. `remote` is false for work on our own mirror."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if line.startswith(("fatal:", "error:", "remote:"))] or lines
+    messages = [line for line in lines if line.startswith(("fatal:", "error:", "remote:"))] or lines
     # A line that only follows from the one before it adds nothing.
-    said = "; ".join([line for line in told if line != _FOLLOWS] or told)
-    message = f"{what}: {said[:500] or f'git ended with status {status} and said nothing'}"
+    summary = "; ".join([line for line in messages if line != _FOLLOWS] or messages)
+    message = f"{what}: {summary[:500] or f'git ended with status {status} and said nothing'}"
     problem: RepositoryProblem = "invalid"
     if remote:
         result = next(((name, match) for name, pattern in _PATTERNS if (match := pattern.search(text))), None)

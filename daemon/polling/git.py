@@ -446,12 +446,12 @@ class Git(GitProcess):
 
     async def _origin(self, mirror: Path) -> str | None:
         """Return the URL of the mirror's last fetch; None for a fetch from before partial mirrors."""
-        version, known = _version(mirror / "config"), self._origins.get(mirror)
-        if version is None or known is None or known[0] != version:
+        version, entry = _version(mirror / "config"), self._origins.get(mirror)
+        if version is None or entry is None or entry[0] != version:
             result = await self._try("config", "--get", f"remote.{_ORIGIN}.url", mirror=mirror)
             url = result.out.decode(errors="replace").rstrip("\n") if result.status == 0 else None
-            known = self._origins[mirror] = version, url
-        return known[1]
+            entry = self._origins[mirror] = version, url
+        return entry[1]
 
     async def _missing(self, mirror: Path, revisions: str, *, in_background: bool = False) -> list[str]:
         """Return the objects that `git rev-list` misses for these revisions, one a line, then "--" and

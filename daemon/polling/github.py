@@ -99,8 +99,8 @@ class GitHub(Transport):
 
     def is_for(self, *, api_url: str, token: str | None, timeout_s: float, local: bool) -> bool:
         """Return whether a client made from these settings would be the same."""
-        wanted = (api_url or PUBLIC_API).rstrip("/"), token, timeout_s, local
-        return wanted == (self.api_url, self.token, self.timeout_s, self._local)
+        settings = (api_url or PUBLIC_API).rstrip("/"), token, timeout_s, local
+        return settings == (self.api_url, self.token, self.timeout_s, self._local)
 
     def name_of(self, key: str) -> str | None:
         """Return owner/name if this API answers for the repository, else None."""
@@ -135,7 +135,7 @@ class GitHub(Transport):
             RemoteError: gone, private, rate limited, empty, or out of reach.
         """
         async with self._asking(name):
-            known = remembered.default
+            last_default = remembered.default
             if remembered.number is not None and not ask_about:
                 base = f"/repositories/{remembered.number}"
             else:
@@ -152,19 +152,19 @@ class GitHub(Transport):
                 heads, etag, moved = await self._heads(base, etag=None, what=name)
             moved = moved or base.startswith("/repositories/")
             fresh = {"branches": etag} if etag else {}
-            if not (ask_about or known is None or heads is not None or moved != remembered.moved):
+            if not (ask_about or last_default is None or heads is not None or moved != remembered.moved):
                 if about := remembered.etags.get("repository"):
                     fresh["repository"] = about
-                return RemoteState(None, known, moved=moved, etags=fresh)
+                return RemoteState(None, last_default, moved=moved, etags=fresh)
             # A moved repository's number is needed, and a 304 lacks it.
             about = None if moved and remembered.number is None else remembered.etags.get("repository")
             answer, _ = await self.get(base, etag=about, what=name)
             if answer.status == 304:
                 fresh["repository"] = remembered.etags["repository"]
-                return RemoteState(heads, known, moved=moved, asked=True, etags=fresh)
+                return RemoteState(heads, last_default, moved=moved, asked=True, etags=fresh)
             content = json_object(answer, name)
-            default = text(content.get("default_branch")) or known
-            if heads is None and default != known:
+            default = text(content.get("default_branch")) or last_default
+            if heads is None and default != last_default:
                 # Another default branch means other branches to watch: the list is needed, whatever its ETag.
                 heads, etag, _ = await self._heads(base, etag=None, what=name)
                 fresh = {"branches": etag} if etag else {}
@@ -427,12 +427,12 @@ class Calls:
         return content
 
     def _refused(self, answer: Answer, what: str) -> str:
-        status, said = answer.status, message(answer)
-        text = f"{what}: {self._github.api_url} answered {status}{f' ({said})' if said else ''}"
+        status, reason = answer.status, message(answer)
+        text = f"{what}: {self._github.api_url} answered {status}{f' ({reason})' if reason else ''}"
         match status:
             case 401:
                 return f"{text}; the token is invalid or expired: make a new one and name it in [github] token_file"
-            case 403 if "rate limit" in said.lower():
+            case 403 if "rate limit" in reason.lower():
                 return f"{text}; wait a few minutes, then {_AGAIN}"
             case 403:
                 return f"{text}; the token may not do this: {_NEEDED}"

@@ -54,8 +54,8 @@ def refusal(status: int, *, what: str, api_url: str) -> RemoteError:
     It does not repeat the answer's text: errors are recorded for ever, and a server that refuses a token may
     quote it in any encoding.
     """
-    problem, meant, remedy = _REFUSALS.get(status, ("unreachable", "", ""))
-    return RemoteError(problem, f"{what}: {api_url} answered {status}{meant}", remedy=remedy)
+    problem, meaning, remedy = _REFUSALS.get(status, ("unreachable", "", ""))
+    return RemoteError(problem, f"{what}: {api_url} answered {status}{meaning}", remedy=remedy)
 
 
 def not_understood(what: str) -> RemoteError:
@@ -357,16 +357,16 @@ class Transport:
         """Close the connections."""
         await self._client.close()
 
-    def unanswered(self, what: str, said: str) -> RemoteError:
+    def unanswered(self, what: str, reason: str) -> RemoteError:
         """Return the error for a request without an answer."""
         return RemoteError(
             "unreachable",
-            f"{self.api_url}: {self.hidden(said)} (asked about {what})",
+            f"{self.api_url}: {self.hidden(reason)} (asked about {what})",
         )
 
-    def hidden(self, said: str) -> str:
+    def hidden(self, words: str) -> str:
         """Return a text without the token."""
-        return redact(said, secrets=(self.token or "",))
+        return redact(words, secrets=(self.token or "",))
 
     def same_host(self, location: str, what: str) -> str:
         """Return the whole address of a redirect or a next page.

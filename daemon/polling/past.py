@@ -149,7 +149,7 @@ class Past:
     async def _fetch(self, repo: Repo, weeks: Sequence[DatedCommit]) -> tuple[Sequence[DatedCommit], int]:
         """Fetch the Lean files of as many of these commits as the bound allows; return the commits, and the
         number of versions."""
-        mirror, meant = self._mirror(repo.key), path_filter(repo.include, repo.exclude)
+        mirror, matches = self._mirror(repo.key), path_filter(repo.include, repo.exclude)
         versions: dict[str, None] = {}
         taken = 0
         before = _EMPTY[len(weeks[0].tree)]
@@ -157,7 +157,7 @@ class Past:
             trees = [one.tree for one in weeks[start : start + _WEEKS_AT_ONCE]]
             missing = await self._git.missing_contents(mirror, trees)
             for files in await self._git.differences(mirror, [before, *trees]):
-                more = {blob for path, blob in files.items() if blob in missing and meant(path)}
+                more = {blob for path, blob in files.items() if blob in missing and matches(path)}
                 if len(versions.keys() | more) > MOST_VERSIONS:
                     break
                 versions |= dict.fromkeys(sorted(more))

@@ -136,7 +136,7 @@ class PollResult:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class _Record:
     state: str
     archived: bool
     private: bool
@@ -198,19 +198,19 @@ class Poller:
             started = time.monotonic()
             name = self.github.name_of(repo.key) if self.github else None
             requests = self._requests(name)
-            known = await self._store.ask(partial(_state, repository=repo.key))
+            record = await self._store.ask(partial(_state, repository=repo.key))
             wait_s: float | None = None
             commits, detail = 0, ""
             try:
-                outcome, commits, memo, archived = await self._look_and_record(repo, name, known)
+                outcome, commits, memo, archived = await self._look_and_record(repo, name, record)
                 wait_s = self._pause_s(repo, memo, archived=archived)
             except RemoteError as caught:
-                error = _with_what_was_there(caught, known)
+                error = _with_what_was_there(caught, record)
                 outcome, detail = error.problem, str(error)
-                memo = known.memo.model_copy(update={"failures": known.memo.failures + 1})
+                memo = record.memo.model_copy(update={"failures": record.memo.failures + 1})
                 if error.retry_at is not None:
                     wait_s = (error.retry_at - self._now()).total_seconds()
-                await self._record_failure(repo, known, error)
+                await self._record_failure(repo, record, error)
             except BaseException:
                 self._changes.forget(repo.key)
                 raise
@@ -257,37 +257,37 @@ class Poller:
         return self.github.requests[name] if self.github and name else 0
 
     async def _look_and_record(
-        self, repo: Repo, name: str | None, known: _Known
+        self, repo: Repo, name: str | None, record: _Record
     ) -> tuple[str, int, PollMemory, bool]:
         """Return the outcome, the number of new commits, the next memo, and whether it is archived."""
-        basis = basis_of(repo, known.branches)
+        basis = basis_of(repo, record.branches)
         # An unchanged remote must be fetched all the same if the cache was deleted.
-        usable = known.memo.basis == basis and is_mirror(self.mirror(repo.key))
-        result = await self._look(repo, name, known, usable=usable)
-        before, number = known.forge_id, result.number
+        usable = record.memo.basis == basis and is_mirror(self.mirror(repo.key))
+        result = await self._look(repo, name, record, usable=usable)
+        before, number = record.forge_id, result.number
         if before is not None and number is not None and before != number:
             raise ReplacedError(repo.key, before=before, forge_id=number)
         if result.full_name is not None and name is not None and result.full_name.lower() != name.lower():
             # By itself: a recorded event may be repeated alone, but not in a batch with news.
             await self._store.append([_renaming(repo, result)], wait=True)
         try:
-            changes = await self._changes.find(repo, known.branches, result)
+            changes = await self._changes.find(repo, record.branches, result)
         except RemoteError:
             self._changes.forget(repo.key)
             raise
-        events = self._news_of_itself(repo, known, result) + changes
+        events = self._news_of_itself(repo, record, result) + changes
         if events:
             await self._store.append(events, wait=True)
         if changes:
-            known = await self._store.ask(partial(_state, repository=repo.key))
-            basis = basis_of(repo, known.branches)
+            record = await self._store.ask(partial(_state, repository=repo.key))
+            basis = basis_of(repo, record.branches)
         self._ask_all.discard(repo.key)
         commits = sum(event.body.type == "commit_observed" for event in changes)
         outcome = "changed" if changes else "unchanged"
-        archived = known.archived if result.archived is None else result.archived
-        return outcome, commits, self._memo(known.memo, result, basis, changes), archived
+        archived = record.archived if result.archived is None else result.archived
+        return outcome, commits, self._memo(record.memo, result, basis, changes), archived
 
-    async def _look(self, repo: Repo, name: str | None, known: _Known, *, usable: bool) -> RemoteState:
+    async def _look(self, repo: Repo, name: str | None, record: _Record, *, usable: bool) -> RemoteState:
         """Return the remote's state, from the forge's API if the repository has a `name` there, else from
         git.
 
@@ -299,54 +299,54 @@ class Poller:
         if self.github is None or name is None:
             refs = await self.git.ls_remote(repo.url)
             return RemoteState(refs.heads, refs.default_branch)
-        since = seconds_since(known.memo.about_at, self._now())
+        since = seconds_since(record.memo.about_at, self._now())
         # Without its number everything is asked: a 304 lacks it.
-        usable = usable and known.forge_id is not None and known.replaced_by is None
+        usable = usable and record.forge_id is not None and record.replaced_by is None
         return await self.github.look(
             name,
-            remembered=known.memo if usable else NOTHING,
+            remembered=record.memo if usable else NOTHING,
             ask_about=repo.key in self._ask_all or since is None or since > _ASK_ABOUT_EVERY_S,
         )
 
-    def _news_of_itself(self, repo: Repo, known: _Known, found: RemoteState) -> list[NewEvent]:
+    def _news_of_itself(self, repo: Repo, record: _Record, remote: RemoteState) -> list[NewEvent]:
         """Return the events about the repository as a whole."""
         stream, events = _stream(repo), []
-        if known.state in PROBLEMS:
+        if record.state in PROBLEMS:
             events.append(NewEvent(stream, RepositoryRecovered(repository=repo.key), actor="poll"))
-        private = known.private if found.private is None else found.private
-        if found.number is not None and (known.forge_id is None or private != known.private):
+        private = record.private if remote.private is None else remote.private
+        if remote.number is not None and (record.forge_id is None or private != record.private):
             identified = RepositoryIdentified(
-                repository=repo.key, forge_id=found.number, private=private, by=""
+                repository=repo.key, forge_id=remote.number, private=private, by=""
             )
             events.append(NewEvent(stream, identified, actor="poll"))
-        if found.archived is not None and found.archived != known.archived:
-            body = RepositoryArchived(repository=repo.key, archived=found.archived)
+        if remote.archived is not None and remote.archived != record.archived:
+            body = RepositoryArchived(repository=repo.key, archived=remote.archived)
             events.append(NewEvent(stream, body, actor="poll"))
         return events
 
     def _memo(
-        self, before: PollMemory, found: RemoteState, basis: str, changes: list[NewEvent]
+        self, before: PollMemory, remote: RemoteState, basis: str, changes: list[NewEvent]
     ) -> PollMemory:
         now = utc_text(self._now())
         return PollMemory(
             basis=basis,
-            etags=dict(found.etags),
-            default=found.default_branch,
-            moved=found.moved,
-            number=(found.number or before.number) if found.moved else None,
-            about_at=now if found.asked else before.about_at,
+            etags=dict(remote.etags),
+            default=remote.default_branch,
+            moved=remote.moved,
+            number=(remote.number or before.number) if remote.moved else None,
+            about_at=now if remote.asked else before.about_at,
             changed_at=now if changes or not before.changed_at else before.changed_at,
         )
 
-    async def _record_failure(self, repo: Repo, known: _Known, error: RemoteError) -> None:
+    async def _record_failure(self, repo: Repo, record: _Record, error: RemoteError) -> None:
         body: RepositoryFailed | RepositoryReplaced
         reason = redact(str(error))[:1000]
         if isinstance(error, ReplacedError):
-            if known.replaced_by == error.forge_id:
+            if record.replaced_by == error.forge_id:
                 return
             numbers = {"before": error.before, "forge_id": error.forge_id}
             body = RepositoryReplaced(repository=repo.key, reason=reason, remedy=error.remedy, **numbers)
-        elif known.state == error.problem or known.replaced_by is not None:
+        elif record.state == error.problem or record.replaced_by is not None:
             # A replacement waits for a person, also while the forge is out of reach.
             return
         else:
@@ -356,9 +356,9 @@ class Poller:
         await self._store.append([NewEvent(_stream(repo), body, actor="poll")], wait=True)
 
 
-def _state(view: sqlite3.Connection, *, repository: str) -> _Known:
+def _state(view: sqlite3.Connection, *, repository: str) -> _Record:
     row = queries.repository(view, repository)
-    return _Known(
+    return _Record(
         state=row.state if row else "new",
         archived=row.archived if row else False,
         private=row.private if row else False,
@@ -372,9 +372,9 @@ def _state(view: sqlite3.Connection, *, repository: str) -> _Known:
     )
 
 
-def _renaming(repo: Repo, found: RemoteState) -> NewEvent:
-    url = redact(found.clone_url or found.full_name or "")
-    body = RepositoryRenamed(repository=repo.key, new_url=url, forge_id=found.number)
+def _renaming(repo: Repo, remote: RemoteState) -> NewEvent:
+    url = redact(remote.clone_url or remote.full_name or "")
+    body = RepositoryRenamed(repository=repo.key, new_url=url, forge_id=remote.number)
     key = event_id(body.type, body.repository, body.new_url, str(body.forge_id))
     return NewEvent(_stream(repo), body, event_id=key, actor="poll")
 
@@ -390,9 +390,9 @@ def _level(outcome: str) -> int:
     return logging.DEBUG if outcome == "unchanged" else logging.INFO
 
 
-def _with_what_was_there(error: RemoteError, known: _Known) -> RemoteError:
+def _with_what_was_there(error: RemoteError, record: _Record) -> RemoteError:
     """Return the error, as "gone" if nothing is found of earlier branches."""
-    if error.problem != "not_found" or not known.branches:
+    if error.problem != "not_found" or not record.branches:
         return error
     remedy = f"{error.remedy}; remove the entry if it is gone for good"
     return RemoteError("gone", str(error), remedy=remedy, retry_at=error.retry_at)

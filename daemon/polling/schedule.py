@@ -69,9 +69,9 @@ class PollScheduler:
         for row in rows:
             if row.next_due_at is None or row.checked_at is None:
                 continue
-            due, asked = datetime.fromisoformat(row.next_due_at), datetime.fromisoformat(row.checked_at)
+            due, last = datetime.fromisoformat(row.next_due_at), datetime.fromisoformat(row.checked_at)
             # Never longer than the planned wait: the wall clock may have been set back meanwhile.
-            wait_s = min(max((due - now).total_seconds(), 0.0), max((due - asked).total_seconds(), 0.0))
+            wait_s = min(max((due - now).total_seconds(), 0.0), max((due - last).total_seconds(), 0.0))
             self._due[row.repository] = clock + wait_s
             self._seen.add(row.repository)
             self._entries[row.repository] = load_memo(row.etag).entry

@@ -151,8 +151,8 @@ def named(content: Any) -> tuple[str | None, int | None]:
 
 async def _body(request: Request) -> bytes | None:
     """Return the body, None if it exceeds the limit."""
-    told = request.headers.get("content-length", "0")
-    if not told.isdecimal() or len(told) > 10 or int(told) > MOST_BODY_BYTES:
+    length = request.headers.get("content-length", "0")
+    if not length.isdecimal() or len(length) > 10 or int(length) > MOST_BODY_BYTES:
         return None
     body = bytearray()
     async for chunk in request.stream():

@@ -17,7 +17,7 @@ _NEXT = re.compile(r",(?=[A-Za-z][A-Za-z0-9+.-]*://)")
 """A comma before an address; there may be others within one."""
 
 
-def send(given: Mapping[str, str]) -> tuple[int, list[str]]:
+def send(options: Mapping[str, str]) -> tuple[int, list[str]]:
     """Send a message to each address once; return the number of services that took it, and the failures, for
     people."""
     from apprise import Apprise, NotifyFormat
@@ -25,7 +25,7 @@ def send(given: Mapping[str, str]) -> tuple[int, list[str]]:
     # Its own log has addresses whole.
     logging.getLogger("apprise").setLevel(logging.CRITICAL)
     n_taken, failed = 0, []
-    for number, url in enumerate(_NEXT.split(given["urls"]), 1):
+    for number, url in enumerate(_NEXT.split(options["urls"]), 1):
         services = Apprise()
         if not services.add(url):
             failed.append(f"address {number} is none that apprise knows")
@@ -34,7 +34,7 @@ def send(given: Mapping[str, str]) -> tuple[int, list[str]]:
             why = ""
             try:
                 taken = service.notify(
-                    body=given["text"], title=given["title"], body_format=NotifyFormat.TEXT
+                    body=options["text"], title=options["title"], body_format=NotifyFormat.TEXT
                 )
             except Exception as error:  # noqa: BLE001 - a plugin's; its words may have the address
                 taken, why = False, f" ({type(error).__name__})"

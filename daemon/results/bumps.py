@@ -65,20 +65,20 @@ def trials_of(view: sqlite3.Connection, repository: str) -> Trials:
     return Trials(rows, jobs, failed)
 
 
-def told_trials(found: Trials) -> list[list[str]]:
+def trial_lines(history: Trials) -> list[list[str]]:
     """Return the outcome of each trial, in lines for people."""
-    lines = [summary(row, found.jobs.get(job_of(row))) for row in found.trials]
+    lines = [summary(row, history.jobs.get(job_of(row))) for row in history.trials]
     # An unrequested trial that failed before its build is none in the log.
-    return lines + [[clean(one.what), *failure(one)] for one in found.failed if one.bump is None]
+    return lines + [[clean(one.what), *failure(one)] for one in history.failed if one.bump is None]
 
 
-def newest_series(found: Trials, repository: str) -> BumpRow:
+def newest_series(history: Trials, repository: str) -> BumpRow:
     """Return the newest trial with patches.
 
     Raises:
         SeriesError: none is finished.
     """
-    finished = next((row for row in found.trials if row.series_sha256 is not None), None)
+    finished = next((row for row in history.trials if row.series_sha256 is not None), None)
     if finished is None:
         raise SeriesError(
             f"{repository}: no trial of it is finished, so there are no patches; see `everlean jobs`"

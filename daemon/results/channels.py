@@ -166,11 +166,11 @@ class WebhookChannel:
                 retry_after_s=_seconds(retry_after) if answer.status in (429, 503) else 0.0,
             )
 
-    def _without_url(self, said: str) -> str:
+    def _without_url(self, words: str) -> str:
         """Return a library's message, or its beginning if the rest quotes a secret part of the URL."""
         parts = urlsplit(self._url)
-        told = any(part and part in said for part in (parts.path.strip("/"), parts.query, parts.password))
-        return said.partition(" (")[0] if told else redact(said)
+        quotes = any(part and part in words for part in (parts.path.strip("/"), parts.query, parts.password))
+        return words.partition(" (")[0] if quotes else redact(words)
 
     async def _post(self, message: Message) -> Answer:
         moment = str(int(time.time()))

@@ -19,18 +19,18 @@ from store.view import queries
 from store.view.rows import ProofRow
 
 
-async def settle_doubts(store: StoreService, known: Sequence[Advisory]) -> list[ProofDoubted]:
+async def settle_doubts(store: StoreService, advisories: Sequence[Advisory]) -> list[ProofDoubted]:
     """Record changes of the doubts about verified proofs; return them."""
-    result = await store.ask(partial(_doubts, known=known))
+    result = await store.ask(partial(_doubts, advisories=advisories))
     if result:
         await store.append([NewEvent(f"proof:{body.proof}", body) for body in result])
     return result
 
 
-def _doubts(view: sqlite3.Connection, *, known: Sequence[Advisory]) -> list[ProofDoubted]:
+def _doubts(view: sqlite3.Connection, *, advisories: Sequence[Advisory]) -> list[ProofDoubted]:
     result = []
     for row in queries.proofs(view, state="verified"):
-        faults = against(_witnesses(row), known)
+        faults = against(_witnesses(row), advisories)
         if [one.id for one in faults] != row.doubts and row.checked_job is not None:
             result.append(_doubted(row, row.checked_job, faults))
     return result

@@ -81,8 +81,8 @@ def submit(
     """
     if out.exists():
         raise WorkspaceError(f"{out} is there already; name a new folder")
-    known = queries.repository(view, repository)
-    name = branch or (known.default_branch if known else None)
+    about = queries.repository(view, repository)
+    name = branch or (about.default_branch if about else None)
     row = next((row for row in queries.branches(view, repository) if row.branch == name), None)
     if row is None:
         raise WorkspaceError(
@@ -115,18 +115,18 @@ def solved(
             if own and {f"{prefix}{LAKEFILE}", f"{prefix}{SUBMISSION}"} <= tree.keys():
                 proofs[folder].append(row)
                 break
-    found: dict[str, Workspace] = {}
+    by_problem: dict[str, Workspace] = {}
     left_out: dict[str, str] = {}
     for folder, rows in sorted(proofs.items()):
         try:
             result = _workspace(mirror, tree, folder, rows)
-            if (other := found.get(result.problem)) is not None:
+            if (other := by_problem.get(result.problem)) is not None:
                 raise WorkspaceError(f"{other.folder} has the same problem")
         except WorkspaceError as error:
             left_out[folder] = str(error)
         else:
-            found[result.problem] = result
-    return [*found.values()], left_out
+            by_problem[result.problem] = result
+    return [*by_problem.values()], left_out
 
 
 def write(workspaces: Iterable[Workspace], out: Path) -> None:

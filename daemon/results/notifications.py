@@ -173,8 +173,8 @@ def described(database: sqlite3.Connection, events: Sequence[StoredEvent]) -> li
         else:
             text = _text(event.type, data)
         if text and about is not None:
-            told = _harmless(text)
-            items.append(Item(event.event_id, event.seq, kind, event.recorded_at, told, about, commit))
+            line = _harmless(text)
+            items.append(Item(event.event_id, event.seq, kind, event.recorded_at, line, about, commit))
     return items
 
 
@@ -295,9 +295,9 @@ def _lines(commit: Commit | None, items: Sequence[Item]) -> Iterator[str]:
         yield commit.url
 
 
-def digest_message(found: Front, *, identity: str) -> Message:
+def digest_message(screen: Front, *, identity: str) -> Message:
     """Return the message with the report's first screen as a letter."""
-    text = "\n".join(_harmless(line) for line in digest(found))
+    text = "\n".join(_harmless(line) for line in digest(screen))
     return _message(identity, text, title="Sorries: the digest", counts={"digest": 1}, items=())
 
 
@@ -405,13 +405,13 @@ class Notifications:
         row = rows.get(name)
         settings = self._context.settings
         try:
-            found = channel(name, settings.notify, folder=settings.paths.state)
+            receiver = channel(name, settings.notify, folder=settings.paths.state)
         except NotTakenError as error:
             # There is one, and it cannot be used: news meanwhile are sent when it can be.
             await self._switch(name, row, _kinds(settings, name))
             await self._failed(name, state, error, before="" if row is None else row.problem)
             return LOOK_S
-        if found is None:
+        if receiver is None:
             await self._switch(name, row, ())
             return LOOK_S
         if await self._switch(name, row, _kinds(settings, name)) or row is None:
@@ -420,20 +420,20 @@ class Notifications:
         if wait_s > 0:
             return min(wait_s, LOOK_S)
         if (result := await self._digest(name, row)) is not None:
-            return await self._tell(name, found, state, result, position=row.position, before=row.problem)
+            return await self._tell(name, receiver, state, result, position=row.position, before=row.problem)
         # Without events missing in the view (the disk was full), as it is asked for the details.
-        known = await self._store.ask(queries.position)
+        view_position = await self._store.ask(queries.position)
         events, reached = await self._store.look_up(
-            partial(_news, after=max(row.position, state.looked), upto=known, kinds=row.kinds)
+            partial(_news, after=max(row.position, state.looked), upto=view_position, kinds=row.kinds)
         )
         items = await self._store.ask(partial(described, events=events))
         if not items:
             state.looked = reached
             return 0.0 if events else LOOK_S
         last = events[-1].seq
-        told = tuple(item.id for item in items)
+        ids = tuple(item.id for item in items)
         pause_s = await self._tell(
-            name, found, state, message(items), told, position=last, before=row.problem
+            name, receiver, state, message(items), ids, position=last, before=row.problem
         )
         if pause_s == 0.0:
             state.looked = last  # after a full disk, the view may not have it yet
@@ -455,10 +455,10 @@ class Notifications:
     async def _tell(
         self,
         name: NotifyChannel,
-        found: Channel,
+        receiver: Channel,
         state: _State,
-        made: Message,
-        told: tuple[str, ...] = (),
+        message: Message,
+        ids: tuple[str, ...] = (),
         *,
         position: int,
         before: str,
@@ -467,15 +467,15 @@ class Notifications:
         state.attempts += 1
         partly: NotTakenError | None = None
         try:
-            await found.send(made)
+            await receiver.send(message)
         except NotTakenError as error:
             if not error.partly:
                 return await self._failed(name, state, error, before=before)
             partly = error  # a retry would reach the successful receivers again
         sent = NotificationSent(
             channel=name,
-            message=made.id,
-            events=told,
+            message=message.id,
+            events=ids,
             position=position,
             attempts=state.attempts,
         )
@@ -484,7 +484,7 @@ class Notifications:
             bodies.append(self._failure(name, state, partly))
         await self._store.append([NewEvent(f"notify:{name}", body) for body in bodies], wait=True)
         log.info(
-            "notification_sent", channel=name, message=made.id, events=len(told), attempts=state.attempts
+            "notification_sent", channel=name, message=message.id, events=len(ids), attempts=state.attempts
         )
         state.attempts = 0
         state.sent = elapsed_s()

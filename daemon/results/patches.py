@@ -45,11 +45,11 @@ def patch_path(folder: Path, *, repository: str, declaration: str, proof: str) -
 
 def without_proof(view: sqlite3.Connection, folder: Path) -> list[Path]:
     """Return the patches on disk without a proof in the view: the log with it was lost."""
-    known = {
+    paths = {
         patch_path(folder, repository=row.repository, declaration=row.declaration, proof=row.proof)
         for row in queries.proofs(view)
     }
-    return sorted(path for path in folder.glob("*/*.patch") if path not in known)
+    return sorted(path for path in folder.glob("*/*.patch") if path not in paths)
 
 
 async def write_missing(
@@ -61,13 +61,11 @@ async def write_missing(
         OSError: the folder cannot be written.
         LogError: a patch's text cannot be read from the log.
     """
-    wanted = await store.ask(partial(_due_patches, folder=folder, proofs=proofs))
+    due = await store.ask(partial(_due_patches, folder=folder, proofs=proofs))
     if proofs is None:
         await store.look_up(lambda _: _remove_halves(folder))
     # On the reader's thread: a blob is decompressed and a file fsynced.
-    return [
-        patch.path for patch in wanted if await store.look_up(partial(_write, patch=patch, author=author))
-    ]
+    return [patch.path for patch in due if await store.look_up(partial(_write, patch=patch, author=author))]
 
 
 def _due_patches(view: sqlite3.Connection, *, folder: Path, proofs: frozenset[str] | None) -> list[Patch]:

@@ -118,12 +118,12 @@ async def _propose(
             )
         requests = PullRequests(Calls(github, secrets=(token,)))
         with open_view(instance) as database:
-            known = queries.repository(database, row.repository)
-        if known is not None and known.replaced_by is not None:
-            raise ProposalError(f"{known.reason}; {known.remedy}")
-        forge_id = None if known is None else known.forge_id
-        wanted = NewPullRequest(row.proof, name, row.path, branch_name(row), forge_id)
-        ground = await requests.look(wanted)
+            about = queries.repository(database, row.repository)
+        if about is not None and about.replaced_by is not None:
+            raise ProposalError(f"{about.reason}; {about.remedy}")
+        forge_id = None if about is None else about.forge_id
+        proposal = NewPullRequest(row.proof, name, row.path, branch_name(row), forge_id)
+        ground = await requests.look(proposal)
         if ground.opened is not None:
             if not dry_run:
                 await _record(instance, row, ground.opened)
@@ -139,7 +139,7 @@ async def _propose(
         text = text_of(row, ground)
         if dry_run:
             return Plan(ground, text, after)
-        opened = await requests.open(wanted, ground, after=after, text=text)
+        opened = await requests.open(proposal, ground, after=after, text=text)
         await _record(instance, row, opened)
         return opened
     finally:

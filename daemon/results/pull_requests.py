@@ -112,7 +112,7 @@ class PullRequests:
         self._fork_wait_s = fork_wait_s
         self._fork_every_s = fork_every_s
 
-    async def look(self, wanted: NewPullRequest) -> TargetState:
+    async def look(self, proposal: NewPullRequest) -> TargetState:
         """Read the present state at GitHub; writes nothing.
 
         Raises:
@@ -122,32 +122,33 @@ class PullRequests:
         calls = self._calls
         what = "who the token belongs to"
         login = calls.text(await calls.ask("GET", "/user", what=what), "login", what=what)
-        what = wanted.name
-        about = await calls.ask("GET", _repo(wanted.name), what=what)
+        what = proposal.name
+        about = await calls.ask("GET", _repo(proposal.name), what=what)
         name, base = (calls.text(about, key, what=what) for key in ("full_name", "default_branch"))
-        if name.split("/")[0].casefold() != wanted.name.split("/")[0].casefold():
+        if name.split("/")[0].casefold() != proposal.name.split("/")[0].casefold():
             raise ProposalError(
-                f"{wanted.name}: belongs to others now, as {name}, and it is not known that they agree; ask them, then"
-                " watch it by its new address, with pull_requests = true"
+                f"{proposal.name}: belongs to others now, as {name}, and it is not known that they agree; ask them,"
+                " then watch it by its new address, with pull_requests = true"
             )
-        if wanted.forge_id is not None and about.get("id") not in (None, wanted.forge_id):
+        if proposal.forge_id is not None and about.get("id") not in (None, proposal.forge_id):
             raise ProposalError(
-                f"{wanted.name}: is another repository by now, with number {about.get('id')} in place of"
-                f" {wanted.forge_id}, and it is not known that its people agree; ask them, then `everlean repos accept`"
+                f"{proposal.name}: is another repository by now, with number {about.get('id')} in place of"
+                f" {proposal.forge_id}, and it is not known that its people agree; ask them, then"
+                " `everlean repos accept`"
             )
         if about.get("archived") is True:
             raise ProposalError(f"{name}: is archived, and takes no pull requests; nothing can be done")
         permissions = about.get("permissions")
         may_push = isinstance(permissions, dict) and permissions.get("push") is True
         ground = TargetState(login, name, may_push, base)
-        opened = await self._existing(ground, wanted)
+        opened = await self._existing(ground, proposal)
         if opened is not None:
             return TargetState(login, name, may_push, base, opened=opened)
         what = f"the branch {base} of {name}"
         head = calls.sha(await self._ref(name, base, what), "object", "sha", what=what)
         commit = await calls.ask("GET", f"{_repo(name)}/git/commits/{head}", what=what)
         tree = calls.sha(commit, "tree", "sha", what=what)
-        mode, blob = await self._file(name, tree, wanted.path, base)
+        mode, blob = await self._file(name, tree, proposal.path, base)
         return TargetState(login, name, may_push, base, head, tree, mode, blob, await self._blob(name, blob))
 
     async def _blob(self, name: str, sha: str) -> bytes:
@@ -167,7 +168,7 @@ class PullRequests:
         return data
 
     async def open(
-        self, wanted: NewPullRequest, ground: TargetState, *, after: bytes, text: PullRequestText
+        self, proposal: NewPullRequest, ground: TargetState, *, after: bytes, text: PullRequestText
     ) -> OpenedPullRequest:
         """Make the missing parts of the branch and the pull request, on the ground from `look`.
 
@@ -175,12 +176,12 @@ class PullRequests:
             ProposalError: GitHub refused a step; the steps before it stay done.
         """
         home = ground.name if ground.may_push else await self._fork(ground)
-        head = await self._commit(wanted, ground, home, after=after, text=text)
+        head = await self._commit(proposal, ground, home, after=after, text=text)
         owner = home.split("/")[0]
-        what = f"the pull request of {owner}:{wanted.branch} to {ground.name}"
+        what = f"the pull request of {owner}:{proposal.branch} to {ground.name}"
         body = {
             "title": text.title,
-            "head": f"{owner}:{wanted.branch}",
+            "head": f"{owner}:{proposal.branch}",
             "base": ground.base,
             "body": text.body,
             "maintainer_can_modify": True,
@@ -189,21 +190,21 @@ class PullRequests:
             result = await self._calls.ask("POST", f"{_repo(ground.name)}/pulls", what=what, body=body)
         except ProposalError as error:
             # Another run of the same command may have been faster.
-            opened = await self._existing(ground, wanted) if error.status == 422 else None
+            opened = await self._existing(ground, proposal) if error.status == 422 else None
             if opened is None:
                 raise
             return opened
-        return self._opened(result, f"{owner}:{wanted.branch}", head=head, base=ground.head, found=False)
+        return self._opened(result, f"{owner}:{proposal.branch}", head=head, base=ground.head, found=False)
 
     # --- reading ------------------------------------------------------------------------------------------
 
     async def _ref(self, name: str, branch: str, what: str) -> Any:
         return await self._calls.ask("GET", f"{_repo(name)}/git/ref/heads/{quote(branch)}", what=what)
 
-    async def _existing(self, ground: TargetState, wanted: NewPullRequest) -> OpenedPullRequest | None:
+    async def _existing(self, ground: TargetState, proposal: NewPullRequest) -> OpenedPullRequest | None:
         """Find the pull request among the open and the closed ones: a closed one is an answer too."""
         owner = ground.name.split("/")[0] if ground.may_push else ground.login
-        branch = f"{owner}:{wanted.branch}"
+        branch = f"{owner}:{proposal.branch}"
         what = f"the pull requests of {ground.name}"
         address = f"{_repo(ground.name)}/pulls?state=all&head={quote(branch, safe='')}"
         result = self._calls.items(await self._calls.ask("GET", address, what=what), what)
@@ -260,7 +261,7 @@ class PullRequests:
         fork = calls.text(result, "full_name", what=what)
         ref = f"{_repo(fork)}/git/ref/heads/{quote(ground.base)}"
         until = time.monotonic() + self._fork_wait_s
-        while (found := await calls.ask("GET", ref, what=fork, absent=(404, 409))) is None:
+        while (tip := await calls.ask("GET", ref, what=fork, absent=(404, 409))) is None:
             if time.monotonic() >= until:
                 raise ProposalError(
                     f"{fork}: has no branch {ground.base} after {self._fork_wait_s:g} s; GitHub makes a fork in the"
@@ -268,7 +269,7 @@ class PullRequests:
                     " this branch, sync it on GitHub first"
                 )
             await asyncio.sleep(self._fork_every_s)
-        if calls.sha(found, "object", "sha", what=fork) != ground.head:
+        if calls.sha(tip, "object", "sha", what=fork) != ground.head:
             await self._sync(ground, fork)
         return fork
 
@@ -289,47 +290,47 @@ class PullRequests:
         )
 
     async def _commit(
-        self, wanted: NewPullRequest, ground: TargetState, home: str, *, after: bytes, text: PullRequestText
+        self, proposal: NewPullRequest, ground: TargetState, home: str, *, after: bytes, text: PullRequestText
     ) -> str:
         """Bring the branch to a commit that changes the one file on the default branch's tip; return it."""
         calls, at = self._calls, _repo(home)
-        what = f"the branch {wanted.branch} of {home}"
+        what = f"the branch {proposal.branch} of {home}"
         before = await calls.ask(
-            "GET", f"{at}/git/ref/heads/{quote(wanted.branch)}", what=what, absent=(404,)
+            "GET", f"{at}/git/ref/heads/{quote(proposal.branch)}", what=what, absent=(404,)
         )
-        standing = None if before is None else await self._ours(wanted, home, before, what)
+        standing = None if before is None else await self._ours(proposal, home, before, what)
         blob = await self._create(f"{at}/git/blobs", "the new text", _blob(after))
         if blob != git_blob(after, like=blob):
             raise calls.strange("the new text")
-        entry = {"path": wanted.path, "mode": ground.mode, "type": "blob", "sha": blob}
+        entry = {"path": proposal.path, "mode": ground.mode, "type": "blob", "sha": blob}
         tree = await self._create(
             f"{at}/git/trees", "the new tree", {"base_tree": ground.tree, "tree": [entry]}
         )
         if standing is not None and (standing.tree, standing.parents) == (tree, (ground.head,)):
             return standing.sha
-        mark = f"{_MARK}{wanted.proof}"
+        mark = f"{_MARK}{proposal.proof}"
         # The patch has it among its trailers, but for one of an earlier version.
         message = text.message if mark in text.message.splitlines() else f"{text.message}\n\n{mark}\n"
         commit = await self._create(
             f"{at}/git/commits", "the commit", {"message": message, "tree": tree, "parents": [ground.head]}
         )
         if standing is None:
-            ref = {"ref": f"refs/heads/{wanted.branch}", "sha": commit}
+            ref = {"ref": f"refs/heads/{proposal.branch}", "sha": commit}
             await calls.ask("POST", f"{at}/git/refs", what=what, body=ref)
         else:
             # It is ours and unpublished: an earlier try, on an older tip.
-            address = f"{at}/git/refs/heads/{quote(wanted.branch)}"
+            address = f"{at}/git/refs/heads/{quote(proposal.branch)}"
             await calls.ask("PATCH", address, what=what, body={"sha": commit, "force": True})
         return commit
 
     async def _create(self, address: str, what: str, body: dict[str, Any]) -> str:
         return self._calls.sha(await self._calls.ask("POST", address, what=what, body=body), "sha", what=what)
 
-    async def _ours(self, wanted: NewPullRequest, home: str, ref: Any, what: str) -> _Standing:
+    async def _ours(self, proposal: NewPullRequest, home: str, ref: Any, what: str) -> _Standing:
         sha = self._calls.sha(ref, "object", "sha", what=what)
         commit = await self._calls.ask("GET", f"{_repo(home)}/git/commits/{sha}", what=what)
         message = self._calls.field(commit, "message", what=what)
-        if f"{_MARK}{wanted.proof}" not in str(message).splitlines():
+        if f"{_MARK}{proposal.proof}" not in str(message).splitlines():
             raise ProposalError(
                 f"{what}: is there and does not hold this proof; rename or delete it, then run the same command again"
             )
@@ -525,10 +526,10 @@ def text_of(row: Proof, ground: TargetState) -> PullRequestText:
 
 def _code(text: str) -> str:
     """Return a code span that no content can leave."""
-    told = " ".join(text.split())[:_LONGEST_EVIDENCE]
-    fence = "`" * (max((len(run) for run in re.findall("`+", told)), default=0) + 1)
-    pad = " " if told.startswith("`") or told.endswith("`") or not told else ""
-    return f"{fence}{pad}{told}{pad}{fence}"
+    line = " ".join(text.split())[:_LONGEST_EVIDENCE]
+    fence = "`" * (max((len(run) for run in re.findall("`+", line)), default=0) + 1)
+    pad = " " if line.startswith("`") or line.endswith("`") or not line else ""
+    return f"{fence}{pad}{line}{pad}{fence}"
 
 
 # ---- The record of a proposal

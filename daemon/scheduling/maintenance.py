@@ -108,12 +108,12 @@ class Maintenance:
             stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE, start_new_session=True,
         )  # fmt: skip
         try:
-            _, said = await process.communicate()
+            _, stderr = await process.communicate()
         finally:
             if process.returncode is None:
                 process.terminate()
                 await process.wait()
-        words = said.decode(errors="replace").strip()
+        words = stderr.decode(errors="replace").strip()
         if process.returncode == 0:
             self._install_from, self._install_failures = 0.0, 0
             self._context.problems.clear("lean_install")

@@ -231,12 +231,12 @@ class Scheduler:
             judges=Judges(self._upkeep.advisories, self._second_since),
         )
 
-        version, known = self.plan.version, (self.lacking, self.in_vain)
+        version, last = self.plan.version, (self.lacking, self.in_vain)
 
         def ask(view: sqlite3.Connection) -> tuple[Plan, tuple[Need, ...], list[TriggerEnded]]:
             result = plan(view, builds=present(settings.paths.cache))
             if result.version == version:
-                return result, *known
+                return result, *last
             return result, lacking(view, leans), in_vain(view, settings=settings, leans=leans)
 
         return ask

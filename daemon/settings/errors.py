@@ -104,22 +104,22 @@ def mistakes(
     return result
 
 
-def suggestion(name: str, known: Collection[str]) -> str:
+def suggestion(name: str, names: Collection[str]) -> str:
     """Return the nearest name, or the list of names."""
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(name.lower(), names, n=1, cutoff=0.6)
     if near:
         return f'did you mean "{near[0]}"?'
-    return f"the names here are {', '.join(known)}"
+    return f"the names here are {', '.join(names)}"
 
 
 def _message(details: ErrorDetails, location: Location, *, model: type[BaseModel]) -> str:
     kind = details["type"]
-    known, field = _field_at(location, model)
+    fields, field = _field_at(location, model)
     name = str(location[-1])
     if kind == "extra_forbidden":
         if name.lower() in _SECRET_NAMES:
             return f"the configuration must not contain a secret; {_place_of_a_secret(location)}"
-        return f"is no known setting; {suggestion(name, known)}"
+        return f"is no known setting; {suggestion(name, fields)}"
     if kind == "value_error":
         return details["msg"].removeprefix("Value error, ")
     example = _example(field, next(str(part) for part in reversed(location) if isinstance(part, str)))

@@ -608,10 +608,10 @@ class Jobs(Section):
 
 
 def _launch(value: tuple[str, ...]) -> tuple[str, ...]:
-    known = dict.fromkeys(("gpus", "memory", "job", "kind"), "")
+    placeholders = dict.fromkeys(("gpus", "memory", "job", "kind"), "")
     for word in value:
         try:
-            word.format_map(known)
+            word.format_map(placeholders)
         except (KeyError, ValueError, IndexError) as error:
             raise ValueError(
                 f"{word!r}: {error}; {{gpus}}, {{memory}}, {{job}} and {{kind}} are filled in, and any other brace is"

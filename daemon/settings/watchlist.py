@@ -82,17 +82,17 @@ def with_more_branches(path: Path, url: str, branches: Sequence[str]) -> tuple[s
     """
     text = _text_of(path)
     try:
-        (meant,) = parse(with_entry("", spelled(url)).encode(), path=path).repos
+        (entry,) = parse(with_entry("", spelled(url)).encode(), path=path).repos
         watched = parse(text.encode(), path=path).repos
     except ConfigError as error:
         raise _refused(error) from error
-    index = next((number for number, repo in enumerate(watched) if repo.key == meant.key), None)
+    index = next((number for number, repo in enumerate(watched) if repo.key == entry.key), None)
     if index is None:
         return None
     if not watched[index].branches:
         example = ", ".join(map(_quoted, ("main", *branches)))
         raise EditError(
-            f"{meant.key} is watched on its default branch; to keep that, name it too: write branches = [{example}] "
+            f"{entry.key} is watched on its default branch; to keep that, name it too: write branches = [{example}] "
             f"below its url in {path}"
         )
     every = [*dict.fromkeys([*watched[index].branches, *branches])]
@@ -106,7 +106,7 @@ def with_more_branches(path: Path, url: str, branches: Sequence[str]) -> tuple[s
     changed = "".join(lines)
     try:
         if tomllib.loads(changed)["repos"] == expected:
-            return meant.key, _written(path, changed)
+            return entry.key, _written(path, changed)
     except tomllib.TOMLDecodeError:
         pass
     raise EditError("its branches are not written in one line; add them by hand")
@@ -240,7 +240,7 @@ def with_listed(
         listed: the branches named for each repository, by its URL.
         branches: watch these, not the default branch.
     """
-    known = {repo.key for repo in settings.repos}
+    keys = {repo.key for repo in settings.repos}
     added, left_out = list[str](), list[LeftOut]()
     for url, its in listed.items():
         entry = with_entry("", url, branches=its if branches else ())
@@ -255,10 +255,10 @@ def with_listed(
             reasons = error.errors if isinstance(error, ConfigError) else [str(error)]
             left_out.append(LeftOut(url, "; ".join(reasons)))
             continue
-        if repo.key in known:
+        if repo.key in keys:
             left_out.append(LeftOut(url, "it is in the watchlist"))
             continue
-        known.add(repo.key)
+        keys.add(repo.key)
         added.append(repo.key)
         text = f"{text.rstrip()}\n\n{entry.lstrip()}"
     return Extended(text, added, left_out)

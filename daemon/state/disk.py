@@ -46,17 +46,17 @@ def refusals(paths: Paths) -> list[Refusal]:
     """
     folders: dict[_Folder, Path] = {"state": paths.state, "cache": paths.cache, "runtime": paths.runtime}
     on_one: dict[tuple[Code, int], list[_Folder]] = {}
-    said: dict[tuple[Code, int], str] = {}
+    words: dict[tuple[Code, int], str] = {}
     for name, folder in folders.items():
         if (refused := _refused(folder)) is not None:
             code, disk, how = refused
             on_one.setdefault((code, disk), []).append(name)
-            said.setdefault((code, disk), how)  # free space may change from one look to the next
+            words.setdefault((code, disk), how)  # free space may change from one look to the next
     return [
         Refusal(
             code,
             folders[names[0]],
-            f"{folders[names[0]]}: the disk of the {' and '.join(names)} folder is {said[code, disk]}",
+            f"{folders[names[0]]}: the disk of the {' and '.join(names)} folder is {words[code, disk]}",
             _ROOM[names[0]] if code == "disk_full" else _MEND,
         )
         for (code, disk), names in on_one.items()

@@ -313,13 +313,13 @@ class Follower:
 
 
 def follow(
-    follower: Follower, every_s: float, ended: threading.Event, said: Callable[[Standby], None]
+    follower: Follower, every_s: float, ended: threading.Event, tell: Callable[[Standby], None]
 ) -> None:
     """Follow until the event is set; report each turn with news."""
     before: Standby | None = None
     while not ended.is_set():
         now = follower.turn()
         if before is None or replace(now, read_at="") != replace(before, read_at=""):
-            said(now)
+            tell(now)
         before = now
         ended.wait(every_s)

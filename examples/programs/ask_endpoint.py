@@ -25,13 +25,13 @@ FENCE = re.compile(r"```[a-z0-9]*\n(.*?)```", re.DOTALL)
 
 
 def first_messages(task: dict[str, Any]) -> list[dict[str, Any]]:
-    said = [f"{one['text']}\n{' '.join(one['messages'])}".strip() for one in task["earlier"]]
-    wanted = "tactics" if task["mode"] == "tactic" else "a term, or `by` and tactics,"
+    attempts = [f"{one['text']}\n{' '.join(one['messages'])}".strip() for one in task["earlier"]]
+    form = "tactics" if task["mode"] == "tactic" else "a term, or `by` and tactics,"
     return [
         {
             "role": "system",
             "content": f"You prove theorems in Lean 4 ({task['toolchain']}). Answer with one fenced block that holds"
-            f" the {wanted} to stand in the place of the sorry, and nothing else of the declaration.",
+            f" the {form} to stand in the place of the sorry, and nothing else of the declaration.",
         },
         {
             "role": "user",
@@ -42,7 +42,7 @@ def first_messages(task: dict[str, Any]) -> list[dict[str, Any]]:
                         f"```lean\n{task['source']}\n```",
                         f"The goal of the sorry in line {task['line']}:\n{task['goal']}",
                         "Possibly of use:\n" + "\n".join(task["premises"]) if task["premises"] else "",
-                        "Tried before, in vain:\n" + "\n".join(said) if said else "",
+                        "Tried before, in vain:\n" + "\n".join(attempts) if attempts else "",
                     ],
                 )
             ),
@@ -57,8 +57,8 @@ def ask(url: str, model: str, messages: list[dict[str, Any]], seconds: float) ->
     body = json.dumps({"model": model, "messages": messages}).encode()
     request = urllib.request.Request(f"{url}/chat/completions", body, headers)  # noqa: S310 - the address is an argument
     with urllib.request.urlopen(request, timeout=seconds) as answer:  # noqa: S310
-        said = json.load(answer)
-    return said["choices"][0]["message"]["content"], said.get("usage") or {}
+        content = json.load(answer)
+    return content["choices"][0]["message"]["content"], content.get("usage") or {}
 
 
 def proof_in(answer: str, task: dict[str, Any]) -> str:
@@ -75,18 +75,18 @@ def main() -> int:
     parser.add_argument("--model", required=True)
     parser.add_argument("--turns", type=int, default=4)
     parser.add_argument("--usd-per-million", type=float, nargs=2, metavar=("PROMPT", "COMPLETION"))
-    given = parser.parse_args()
+    options = parser.parse_args()
     task = json.load(sys.stdin)
     ends = time.monotonic() + task["seconds"] - 2
     file = Path(task["file"])
     source = file.read_bytes()
     messages, tokens = first_messages(task), [0, 0]
-    for _ in range(given.turns):
-        answer, usage = ask(given.url, given.model, messages, max(1.0, ends - time.monotonic()))
+    for _ in range(options.turns):
+        answer, usage = ask(options.url, options.model, messages, max(1.0, ends - time.monotonic()))
         tokens = [tokens[0] + usage.get("prompt_tokens", 0), tokens[1] + usage.get("completion_tokens", 0)]
         used = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1]}
-        if given.usd_per_million:
-            used["usd"] = sum(n * usd / 1e6 for n, usd in zip(tokens, given.usd_per_million, strict=True))
+        if options.usd_per_million:
+            used["usd"] = sum(n * usd / 1e6 for n, usd in zip(tokens, options.usd_per_million, strict=True))
         print("everlean-usage:", json.dumps(used), flush=True)
         proof = proof_in(answer, task)
         file.write_bytes(source[: task["byte_start"]] + proof.encode() + source[task["byte_end"] :])

@@ -77,16 +77,16 @@ def _watched(call: Call, names: Sequence[str]) -> list[Source]:
     with call.view() as database:
         for key in dict.fromkeys(repository_named(database, name) for name in names):
             filled = [one for one in queries.sorries(database, repository=key) if one.state == "filled"]
-            said = {(one.branch, one.sorry): one.goal for one in sorry_goals(database, repository=key)}
+            goals = {(one.branch, one.sorry): one.goal for one in sorry_goals(database, repository=key)}
             result.append(
                 Source(
                     key,
                     call.instance.paths.mirrors / f"{slug(key)}.git",
                     ours={(str(one.closed_sha), one.declaration) for one in filled if one.filled_by == "us"},
                     goals={
-                        (str(one.closed_sha), one.declaration): said[one.branch, one.sorry]
+                        (str(one.closed_sha), one.declaration): goals[one.branch, one.sorry]
                         for one in filled
-                        if (one.branch, one.sorry) in said
+                        if (one.branch, one.sorry) in goals
                     },
                 )
             )

@@ -12,7 +12,7 @@ from daemon.cli.answer import Answer
 from daemon.cli.context import Call, verb
 from daemon.cli.options import RepositoryKey
 from daemon.place.paths import author_from_config
-from daemon.results.bumps import FailedBump, newest_series, told_trials, trials_of, write_series
+from daemon.results.bumps import FailedBump, newest_series, trial_lines, trials_of, write_series
 from store.documents.lookup import repository_named
 from store.text import clean
 from store.view.bumps import BumpRow
@@ -70,7 +70,7 @@ def bump(
     if not trials.trials and not trials.failed:
         text = f"no bump of {key} was tried; `everlean bump {key} --to VERSION` has one tried"
     elif out is None:
-        text = "\n\n".join("\n".join(lines) for lines in told_trials(trials))
+        text = "\n\n".join("\n".join(lines) for lines in trial_lines(trials))
     return Answer(Bumps(key, None, None, trials.trials, trials.failed, written), text)
 
 
@@ -78,11 +78,11 @@ def _ask(call: Call, repository: str, to: str, package: str) -> Answer:
     toolchain, name, rev = _target(to, package)
     key = call.key(repository)
     answer = call.command("/bump", repository=key, toolchain=toolchain, package=name, rev=rev)
-    asked, waits = str(answer["bump"]), answer["waits"]
+    trial, waits = str(answer["bump"]), answer["waits"]
     state = "is due" if waits is None else f"waits: {clean(waits)}"
     return Answer(
-        Bumps(key, asked, waits, [], [], []),
-        f"bump {asked} of {key} {state}; `everlean bump {key}` shows the result",
+        Bumps(key, trial, waits, [], [], []),
+        f"bump {trial} of {key} {state}; `everlean bump {key}` shows the result",
     )
 
 

@@ -69,28 +69,28 @@ def show(
     return Answer(Shown(certificate.model_dump(mode="json"), written, doubt), write)
 
 
-def _show(made: Certificate, doubt: str) -> None:
-    material = made.material
+def _show(certificate: Certificate, doubt: str) -> None:
+    material = certificate.material
     hashes = (
         f"{material.statement_sha256}  statement, with all below it",
         f"{material.file_sha256}  the file with the proof",
-        f"{made.patch_sha256}  the patch",
+        f"{certificate.patch_sha256}  the patch",
         f"{material.modules_sha256}  {counted(material.modules, 'module')} below it",
         *(f"{one.sha256}  {clean(one.path)}" for one in material.inputs),
     )
-    say(f"{styled(clean(made.declaration), 'bold')}  verified")
+    say(f"{styled(clean(certificate.declaration), 'bold')}  verified")
     fields(
         (
             *((name, clean(text)) for name, text in statement_facts(*material.told).items()),
-            ("repository", clean(f"{made.repository} at {made.commit}")),
-            ("file", clean(f"{made.path}, blob {made.blob}")),
-            ("axioms", clean(", ".join(made.axioms)) or "none"),
-            ("toolchain", clean(made.toolchain)),
-            ("kernel", clean(f"replayed all that it rests on, by {', '.join(made.kernels)}")),
-            ("not checked", ", ".join(made.not_checked)),
-            ("verified", f"{made.verified_at}, event {made.event.seq} of the log"),
+            ("repository", clean(f"{certificate.repository} at {certificate.commit}")),
+            ("file", clean(f"{certificate.path}, blob {certificate.blob}")),
+            ("axioms", clean(", ".join(certificate.axioms)) or "none"),
+            ("toolchain", clean(certificate.toolchain)),
+            ("kernel", clean(f"replayed all that it rests on, by {', '.join(certificate.kernels)}")),
+            ("not checked", ", ".join(certificate.not_checked)),
+            ("verified", f"{certificate.verified_at}, event {certificate.event.seq} of the log"),
             ("sha256", "\n".join(hashes)),
-            ("proof", made.proof),
+            ("proof", certificate.proof),
             ("doubt", clean(doubt)),
         )
     )
@@ -130,13 +130,13 @@ def verify(
     return Answer(result, lambda: _tell(certificate, result), code)
 
 
-def _tell(certificate: Certificate, found: Verified) -> None:
+def _tell(certificate: Certificate, report: Verified) -> None:
     what = f"{clean(certificate.declaration)} at {certificate.commit} of {clean(certificate.repository)}"
-    for one in found.points:
+    for one in report.points:
         say(f"{one.outcome:8}{one.what}: {clean(one.said)}")
-    if found.holds:
+    if report.holds:
         say(f"The certificate holds: {what} is verified.")
-    elif any(one.outcome == "bad" for one in found.points):
+    elif any(one.outcome == "bad" for one in report.points):
         note(f"everlean: the certificate does not hold: nothing here says that {what} is verified")
     else:
         note(

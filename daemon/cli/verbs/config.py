@@ -96,8 +96,8 @@ def _not_here(settings: Settings) -> Iterator[str]:
 
         if scheme not in (protocols := available_protocols()):
             near = get_close_matches(scheme, protocols, 1, 0.5)
-            meant = f"; is {near[0]}:// meant?" if near else ""
-            yield f"[log] ship: fsspec knows no {scheme}://{meant}"
+            hint = f"; is {near[0]}:// meant?" if near else ""
+            yield f"[log] ship: fsspec knows no {scheme}://{hint}"
 
 
 def _parsed(line: str) -> Mistake:
@@ -128,8 +128,8 @@ def explain(
     if not result:
         names = {one.name for one in every} | {one.table.strip("[]") for one in every}
         near = get_close_matches(name, names, 1) or [one for one in sorted(names) if one.endswith(f".{name}")]
-        meant = f"; is {near[0]} meant?" if near else "; `everlean config show` lists all"
-        raise CliError(f'no setting and no table is called "{name}"{meant}')
+        hint = f"; is {near[0]} meant?" if near else "; `everlean config show` lists all"
+        raise CliError(f'no setting and no table is called "{name}"{hint}')
 
     def write() -> None:
         for one in result:
@@ -152,13 +152,13 @@ def show(call: Call) -> Answer:
     return Answer(result, lambda: _show(result))
 
 
-def _show(found: InForce) -> None:
-    say(styled(f"# {found.path}", "dim"), wrap=False)
-    width = max(len(f"{item.name} = {item.toml}") for item in found.settings)
-    for item in found.settings:
+def _show(document: InForce) -> None:
+    say(styled(f"# {document.path}", "dim"), wrap=False)
+    width = max(len(f"{item.name} = {item.toml}") for item in document.settings)
+    for item in document.settings:
         origin = f"line {item.line}" if item.line is not None else "default"
         setting = clean(f"{item.name} = {item.toml}").ljust(min(width, 60))
         say(f"{setting}  {styled('# ' + origin, 'dim')}", wrap=False)
-    for name, folder in found.folders.items():
+    for name, folder in document.folders.items():
         say(styled(f"# {name} folder: {folder}", "dim"), wrap=False)
-    say(styled(f"# GitHub token: {found.github_token or 'none'}", "dim"))
+    say(styled(f"# GitHub token: {document.github_token or 'none'}", "dim"))

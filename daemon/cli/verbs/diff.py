@@ -153,10 +153,10 @@ def _compared(
             "name the branch or commit to merge into, such as origin/main", param_hint="BASE"
         )
     try:
-        meant = path_filter(*patterns)
+        matches = path_filter(*patterns)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--include, --exclude") from error
-    start, later, result = compare_clone(folder, base, head, staged=staged, meant=meant)
+    start, later, result = compare_clone(folder, base, head, staged=staged, meant=matches)
     counts = Counter(item.kind for item in result.findings)
     counted_kinds = {str(kind): counts[kind] for kind in KINDS if counts[kind]}
     failed_on = [kind for kind in counted_kinds if kind in failing]
@@ -167,13 +167,15 @@ def _compared(
 # Names, statements and paths are a stranger's: each format writes them as text and nothing else.
 
 
-def _text(found: Difference) -> str:
-    return "\n".join([*(line for item in found.findings for line in _lines(found, item)), summary(found)])
+def _text(difference: Difference) -> str:
+    return "\n".join(
+        [*(line for item in difference.findings for line in _lines(difference, item)), summary(difference)]
+    )
 
 
-def _lines(found: Difference, item: Finding) -> Iterator[str]:
+def _lines(difference: Difference, item: Finding) -> Iterator[str]:
     style = "green" if item.kind == "filled" else "dim" if item.kind in PROGRESS else "yellow"
-    kind = styled(item.kind, "red" if item.kind in found.failed_on else style)
+    kind = styled(item.kind, "red" if item.kind in difference.failed_on else style)
     yield f"{_place(item)}: {kind}: {_plain(item.message)}"
     if item.before is not None and item.after is not None:
         both = pieces_of(item.before, item.after)
@@ -195,11 +197,13 @@ def _plain(text: str) -> str:
     return clean(text).replace("##[", "## [")
 
 
-def summary(found: Difference) -> str:
+def summary(difference: Difference) -> str:
     """Return the findings in one line."""
-    counts = ", ".join(f"{count:,} {kind}" for kind, count in found.counts.items()) or "nothing"
-    to = found.head[:12] if found.head else "the staged changes"
-    return f"{counts} in {counted(found.files, 'changed Lean file')}, from {found.base[:12]} to {to}"
+    counts = ", ".join(f"{count:,} {kind}" for kind, count in difference.counts.items()) or "nothing"
+    to = difference.head[:12] if difference.head else "the staged changes"
+    return (
+        f"{counts} in {counted(difference.files, 'changed Lean file')}, from {difference.base[:12]} to {to}"
+    )
 
 
 Piece = tuple[str, bool]
@@ -254,22 +258,22 @@ def _elided(pieces: Sequence[Piece]) -> list[Piece]:
     return cut
 
 
-def _level(found: Difference, item: Finding) -> int:
+def _level(difference: Difference, item: Finding) -> int:
     """Return 0 for a failing finding, 1 for other trouble, 2 for progress."""
-    return 0 if item.kind in found.failed_on else 2 if item.kind in PROGRESS else 1
+    return 0 if item.kind in difference.failed_on else 2 if item.kind in PROGRESS else 1
 
 
-def _worst_first(found: Difference) -> list[Finding]:
-    return sorted(found.findings, key=lambda item: _level(found, item))
+def _worst_first(difference: Difference) -> list[Finding]:
+    return sorted(difference.findings, key=lambda item: _level(difference, item))
 
 
-def _github(found: Difference) -> str:
+def _github(difference: Difference) -> str:
     """Return commands to GitHub's runner, failing findings first, as it shows ten of a level for a step.
 
     https://docs.github.com/actions/reference/workflow-commands-for-github-actions
     """
     lines = []
-    for item in _worst_first(found):
+    for item in _worst_first(difference):
         about = {"title": f"everlean: {item.kind}", "file": item.path}
         if item.line and not item.gone:
             about |= {"line": str(item.line), "col": str(item.column + 1)}
@@ -277,9 +281,9 @@ def _github(found: Difference) -> str:
         message = item.message
         if item.before is not None and item.after is not None:
             message += "\n- {}\n+ {}".format(*around_the_change(item.before, item.after))
-        level = ("error", "warning", "notice")[_level(found, item)]
+        level = ("error", "warning", "notice")[_level(difference, item)]
         lines.append(f"::{level} {named}::{_command(clean_block(message))}")
-    return "\n".join([*lines, summary(found)])
+    return "\n".join([*lines, summary(difference)])
 
 
 def _command(text: str, *, within: bool = False) -> str:
@@ -288,17 +292,17 @@ def _command(text: str, *, within: bool = False) -> str:
     return escaped.replace(":", "%3A").replace(",", "%2C") if within else escaped
 
 
-def _markdown(found: Difference) -> str:
-    lines = [f"**everlean**: {summary(found)}", ""]
+def _markdown(difference: Difference) -> str:
+    lines = [f"**everlean**: {summary(difference)}", ""]
     size = 0
-    for number, item in enumerate(_worst_first(found)):
+    for number, item in enumerate(_worst_first(difference)):
         messages = [f"- **{item.kind}** {_code(_place(item))}: {_code(item.message)}"]
         if item.before is not None and item.after is not None:
             before, after = around_the_change(item.before, item.after)
             messages += [f"  - before: {_code(before)}", f"  - now: {_code(after)}"]
         size += sum(len(line) for line in messages)
         if size > MOST_MARKDOWN:
-            lines += ["", f"and {len(found.findings) - number:,} more"]
+            lines += ["", f"and {len(difference.findings) - number:,} more"]
             break
         lines += messages
     return "\n".join(lines)
@@ -312,13 +316,13 @@ def _code(text: str) -> str:
     return f"{fence}{edge}{plain}{edge}{fence}"
 
 
-def _sarif(found: Difference) -> str:
+def _sarif(difference: Difference) -> str:
     """Return a log of OASIS' Static Analysis Results Interchange Format 2.1.0, in GitHub's form."""
     from pipeline.diff import KINDS
 
     order = list(KINDS)
     results = []
-    for item in _worst_first(found)[:MOST_RESULTS]:
+    for item in _worst_first(difference)[:MOST_RESULTS]:
         # A byte that is no UTF-8 is shown as \xNN in a path.
         physical: dict[str, object] = {
             "artifactLocation": {"uri": quote(item.path), "uriBaseId": "%SRCROOT%"},
@@ -329,7 +333,7 @@ def _sarif(found: Difference) -> str:
             {
                 "ruleId": item.kind,
                 "ruleIndex": order.index(item.kind),
-                "level": ("error", "warning", "note")[_level(found, item)],
+                "level": ("error", "warning", "note")[_level(difference, item)],
                 # A viewer makes a link of [words](address).
                 "message": {"text": clean(item.message).replace("](", "] (")},
                 "locations": [{"physicalLocation": physical}],
@@ -339,7 +343,7 @@ def _sarif(found: Difference) -> str:
                 },
             }
         )
-    rules = [{"id": kind, "shortDescription": {"text": said}} for kind, said in KINDS.items()]
+    rules = [{"id": kind, "shortDescription": {"text": description}} for kind, description in KINDS.items()]
     driver = {"name": "everlean", "rules": rules}
     run = {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
     return printable_json({"$schema": SARIF_SCHEMA, "version": "2.1.0", "runs": [run]})

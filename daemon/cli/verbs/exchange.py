@@ -291,7 +291,7 @@ def _submitted(done: Submission) -> str:
     )
 
 
-def _tell(reasons: Iterable[str], said: str) -> None:
+def _tell(reasons: Iterable[str], sentence: str) -> None:
     for reason in reasons:
         note(f"everlean: {reason}")
-    say(said)
+    say(sentence)

@@ -227,23 +227,23 @@ def compare(
     return Answer(result, lambda: _show_comparison(result))
 
 
-def _show_comparison(found: Comparison) -> None:
-    say(f"{styled(found.before, 'bold')} -> {styled(found.after, 'bold')}  {found.model}")
-    shown = SHOWN[found.model]
-    if found.tasks:
+def _show_comparison(comparison: Comparison) -> None:
+    say(f"{styled(comparison.before, 'bold')} -> {styled(comparison.after, 'bold')}  {comparison.model}")
+    shown = SHOWN[comparison.model]
+    if comparison.tasks:
         table(
-            ("TASK", *(name.upper() for name in shown), found.unit.upper(), ""),
+            ("TASK", *(name.upper() for name in shown), comparison.unit.upper(), ""),
             [
                 (
                     task.name,
                     *(f"{_share(task.before, name)} -> {_share(task.after, name)}" for name in shown),
-                    found.moved(task),
+                    comparison.moved(task),
                     task.problem,
                 )
-                for task in found.tasks
+                for task in comparison.tasks
             ],
         )
-    say(clean(found.text))
+    say(clean(comparison.text))
 
 
 @verb("models export", Written)
@@ -429,12 +429,12 @@ def _files(row: CurriculumRepository) -> str:
     return f"{row.files_traced} ({percent}%, {row.files_failed} failed)"
 
 
-def _buckets(found: Ordered) -> str:
-    limits = found.thresholds
+def _buckets(order: Ordered) -> str:
+    limits = order.thresholds
     text = "no proof has steps: theorems are dealt out evenly"
     if limits is not None:
         easy, medium = limits.easy.long_text, limits.medium.long_text
         text = f"easy: proofs of up to {easy}; medium: up to {medium}; hard: longer ones"
-    if found.compat:
+    if order.compat:
         return f"{text}\nthese are LeanDojo-v2's buckets, limits and order; without --compat their faults are mended"
     return f"{text}\ntheorems with a sorry, or without steps, are dealt out evenly over the three"

@@ -237,8 +237,8 @@ def _doubt(row: ProofRow) -> str:
         return ""
     from pipeline.gate.advisories import shipped
 
-    known = {one.id: f"{one.id}: {one.title}" for one in shipped()}
-    return "\n".join([doubt_reason(row.state), *(known.get(one, clean(one)) for one in row.doubts)])
+    titles = {one.id: f"{one.id}: {one.title}" for one in shipped()}
+    return "\n".join([doubt_reason(row.state), *(titles.get(one, clean(one)) for one in row.doubts)])
 
 
 def _show_text(call: Call, row: ProofRow) -> None:

@@ -106,8 +106,8 @@ def init(
     """Make a configuration that watches these repositories; default: ~/.config/everlean/config.toml."""
     from daemon.settings.watchlist import added
 
-    given = os.environ.get("EVERLEAN_CONFIG")
-    path = (call.config or (Path(given) if given else user_config())).absolute()
+    from_environment = os.environ.get("EVERLEAN_CONFIG")
+    path = (call.config or (Path(from_environment) if from_environment else user_config())).absolute()
     if os.path.lexists(path):
         raise CliError(f"{path} is there already; `everlean repos add URL --config {path}` adds to it")
     with files(AS_OWNER):
@@ -266,16 +266,16 @@ def discover(
     from daemon.polling import discovery
     from store import sorrydb
 
-    asked = sources or [*Source]
+    selection = sources or [*Source]
     named = dict[str, list[discovery.Named]]()
     with files("name a file of SorryDB"):
         for path in lists or ():
             named[str(path)] = [discovery.Named(url) for url in sorrydb.read(path).branches]
-    required, lacking = _required(call) if Source.REQUIRED in asked else ({}, {})
+    required, lacking = _required(call) if Source.REQUIRED in selection else ({}, {})
     outside, problems = discovery.ask_outside(
         call.settings,
-        index=(index or discovery.RESERVOIR) if Source.RESERVOIR in asked else None,
-        github=Source.GITHUB in asked,
+        index=(index or discovery.RESERVOIR) if Source.RESERVOIR in selection else None,
+        github=Source.GITHUB in selection,
         say=lambda line: note(f"everlean: {clean(line)}"),
     )
     problems |= lacking
@@ -340,7 +340,7 @@ def _takes_effect(instance: Instance) -> str:
 # ---- The table
 
 
-def listing(found: list[Repository], *, running: bool, polls: bool = True) -> Listing[Repository]:
+def listing(rows: list[Repository], *, running: bool, polls: bool = True) -> Listing[Repository]:
     """Return repositories as a table, with the reason and remedy of each failing one, and their traces.
 
     Polls are no events (only their findings are), so an answer as of an earlier moment is shown without them.
@@ -358,11 +358,11 @@ def listing(found: list[Repository], *, running: bool, polls: bool = True) -> Li
         Column("TIP", tips, shrink=True),
     ]
     return Listing(
-        found,
+        rows,
         columns,
-        Repositories(found),
+        Repositories(rows),
         empty="no repository is watched; `everlean repos add URL` adds one",
-        below=[*_troubles(found), *_traced(found)],
+        below=[*_troubles(rows), *_traced(rows)],
     )
 
 
@@ -373,21 +373,21 @@ def tips(item: Repository) -> str:
     return listed([f"{head.branch} {head.tip[:10]}{due[head.branch]}" for head in live], 3) or "-"
 
 
-def _troubles(found: list[Repository]) -> Iterator[str]:
+def _troubles(rows: list[Repository]) -> Iterator[str]:
     """Yield the faults of repositories, and their Lake projects."""
-    for item in found:
+    for item in rows:
         if item.state not in HEALTHY_STATES:
             yield f"  {clean(because(item))}; {clean(item.remedy)}"
-        for said in too_large_text(item.too_large).values():
-            yield f"  {clean(f'{item.repository} {said}; {LARGER}')}"
+        for text in too_large_text(item.too_large).values():
+            yield f"  {clean(f'{item.repository} {text}; {LARGER}')}"
         for head in item.heads:
-            if head.state == "live" and (said := projects_text(head, item.projects)):
-                yield f"  {clean(f'{item.repository} {head.branch}: {said}')}"
+            if head.state == "live" and (text := projects_text(head, item.projects)):
+                yield f"  {clean(f'{item.repository} {head.branch}: {text}')}"
 
 
-def _traced(found: list[Repository]) -> Iterator[str]:
+def _traced(rows: list[Repository]) -> Iterator[str]:
     """Yield the completeness of the traces of live branches; `--json` has the others too."""
-    for item in found:
+    for item in rows:
         branches = {head.branch for head in item.heads if head.state != "live"}
         for trace in item.traces:
             if trace.branch not in branches:

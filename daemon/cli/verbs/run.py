@@ -123,8 +123,8 @@ def _report(now: Standby) -> Answer:
 
 
 def _tell(call: Call, now: Standby) -> None:
-    told = _report(now)
+    answer = _report(now)
     if call.as_json:
-        emit_json(told.document)
+        emit_json(answer.document)
     else:
-        told.show()
+        answer.show()

@@ -65,13 +65,13 @@ def scan(
     return Answer(Scanned(result, totals), lambda: _show(result, totals))
 
 
-def _show(found: list[ScannedFile], totals: Totals) -> None:
-    for file in found:
+def _show(files: list[ScannedFile], totals: Totals) -> None:
+    for file in files:
         if file.error is not None:
             say(f"{clean(file.path)}: {styled('not read in full', 'red')}: {clean(file.error)}")
         for item in file.sorries:
             say(f"{clean(file.path)}:{item.line}:{item.column}: {item.token} in {clean(item.declaration)}")
-    for word, places in _by_word(found).items():
+    for word, places in _by_word(files).items():
         shown, line = places[0]
         times = "" if len(places) == 1 else f", and {counted(len(places) - 1, 'time')} more"
         say(f"{clean(shown)}:{line}: the command {clean(word)} is not understood{times}")

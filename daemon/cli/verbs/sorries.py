@@ -195,7 +195,7 @@ def list_(
         Sorries(shown, changes, too_large),
         empty=f"no sorry is open{hint}" if left else nothing("sorry", repo, branch, state, text, since),
         group=group,
-        above=[f"{where} {said}" for where, said in too_large_text(too_large).items()],
+        above=[f"{where} {sentence}" for where, sentence in too_large_text(too_large).items()],
         total=counted(len(shown) - elsewhere, "sorry") + elsewhere_text(elsewhere) + hint,
     )
 
@@ -293,25 +293,25 @@ def _rests(impact: Impact | None) -> str:
     return f"{_resting(impact)} ({directly}trace of {(impact.sha or '')[:10]})"
 
 
-def _show(found: OneSorry, paths: Paths) -> None:
-    for item in found.branches:
-        proof = next((one for one in found.proofs if one.proof == item.verified_proof), None)
+def _show(document: OneSorry, paths: Paths) -> None:
+    for item in document.branches:
+        proof = next((one for one in document.proofs if one.proof == item.verified_proof), None)
         _show_one(item, paths, proof)
-    if found.attempts:
+    if document.attempts:
         say()
         say(styled("attempts", "bold"))
-        for attempt in found.attempts:
+        for attempt in document.attempts:
             _show_attempt(attempt)
-        if any(attempt.tree_sha256 for attempt in found.attempts):
-            say(f"  `everlean proofs tree {found.sorry} --attempt N` shows a search")
-    if found.proofs:
+        if any(attempt.tree_sha256 for attempt in document.attempts):
+            say(f"  `everlean proofs tree {document.sorry} --attempt N` shows a search")
+    if document.proofs:
         say()
         say(styled("proofs", "bold"))
         table(
             ("ID", "STATE", "REPLACEMENT"),
             [
                 (row.proof, row.label + (", stale" if row.stale else ""), row.replacement)
-                for row in found.proofs
+                for row in document.proofs
             ],
             shrink=(2,),
         )

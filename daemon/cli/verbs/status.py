@@ -418,7 +418,7 @@ def _other_screen() -> Iterator[None]:
 
 def _tell(turns: Iterator[Status | Unreadable]) -> None:
     """Write one line a turn, and below it each new problem."""
-    known: set[tuple[ProblemCode, str | None, str]] = set()
+    earlier: set[tuple[ProblemCode, str | None, str]] = set()
     for report in turns:
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         if isinstance(report, Unreadable):
@@ -429,7 +429,7 @@ def _tell(turns: Iterator[Status | Unreadable]) -> None:
             for problem in report.problems:
                 key = (problem.code, problem.subject, headline(problem.message))
                 present.add(key)
-                if key not in known:
+                if key not in earlier:
                     say(f"  {problem.severity}: {key[2]}  -> {clean(problem.remedy)}")
-            known = present
+            earlier = present
         sys.stdout.flush()

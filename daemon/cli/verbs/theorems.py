@@ -98,7 +98,7 @@ def list_(
         Theorems(rows, bool(more), too_large),
         empty=nothing("theorem", repo, name, text),
         group=place,
-        above=[f"{where} {said}" for where, said in too_large_text(too_large).items()],
+        above=[f"{where} {sentence}" for where, sentence in too_large_text(too_large).items()],
         more=more,
     )
 
@@ -131,8 +131,8 @@ def show(
     return Answer(Life(result[0].theorem, result), lambda: _show(result))
 
 
-def _show(found: list[Theorem]) -> None:
-    for item in found:
+def _show(theorems: list[Theorem]) -> None:
+    for item in theorems:
         spot = item.place
         say(f"{styled(item.theorem, 'bold')}  {item.state}")
         fields(
