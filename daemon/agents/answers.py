@@ -202,11 +202,11 @@ def listed_sorry(item: sorries.Sorry, *, agent: str | None, claim: str | None) -
 
 
 def _claimed(item: sorries.Sorry, *, agent: str | None, claim: str | None) -> dict[str, Any]:
-    held = item.claim
-    if held is None:
+    lease = item.claim
+    if lease is None:
         return {"claimed_by": "", "claimed_until": None, "yours": False}
-    yours = held.claim == claim or held.agent == agent
-    return {"claimed_by": held.agent, "claimed_until": held.until, "yours": yours}
+    yours = lease.claim == claim or lease.agent == agent
+    return {"claimed_by": lease.agent, "claimed_until": lease.until, "yours": yours}
 
 
 # ---- JSON without empty fields, and its schema

@@ -109,13 +109,13 @@ class Claims:
                 raise WorkStateError(
                     f"{row.declaration}: the daemon's job {job} works on it; take another sorry, or ask again later"
                 )
-            held = next((one for one in standing if one.claim == claim), None)
-            if held is not None and _rest_s(held) >= seconds / 2:
+            lease = next((one for one in standing if one.claim == claim), None)
+            if lease is not None and _rest_s(lease) >= seconds / 2:
                 return SorryClaimed(
-                    repository=repo.key, sorry=sorry, claim=held.claim, agent=held.agent, by=held.by,
-                    until=datetime.fromisoformat(held.until),
+                    repository=repo.key, sorry=sorry, claim=lease.claim, agent=lease.agent, by=lease.by,
+                    until=datetime.fromisoformat(lease.until),
                 )  # fmt: skip
-            if held is None:
+            if lease is None:
                 await self._check_claims(by)
             self._count(by, 1)
             body = SorryClaimed(
@@ -138,11 +138,11 @@ class Claims:
         """
         async with self._turn:
             standing = await self.store.ask(partial(queries.claims, now=now_text()))
-            held = {one.claim: one for one in standing}[claim]
+            lease = {one.claim: one for one in standing}[claim]
             self._count(by, 1)
-            body = ClaimReleased(repository=held.repository, sorry=held.sorry, claim=claim, by=by)
+            body = ClaimReleased(repository=lease.repository, sorry=lease.sorry, claim=claim, by=by)
             await self.store.append([NewEvent(_STREAM, body, actor=f"user:{by}")])
-        log.info("claim_released", sorry=held.sorry, agent=held.agent, by=by)
+        log.info("claim_released", sorry=lease.sorry, agent=lease.agent, by=by)
         return body
 
     async def submit(
@@ -168,9 +168,9 @@ class Claims:
             if not rows:
                 raise KeyError(first)
             row, repo = await self._open(rows)
-            taken = [row, *(_of_the_same(row, other, beside) for other in others)]
+            rows_to_fill = [row, *(_of_the_same(row, other, beside) for other in others)]
             _refuse_others(row, standing, claim, agent=agent, taken=proofs)
-            result = await self._proof_events(taken, repo, proofs)
+            result = await self._proof_events(rows_to_fill, repo, proofs)
             events = []
             new = [
                 one
@@ -236,9 +236,9 @@ class Claims:
             )
 
     async def _proof_events(
-        self, taken: Sequence[SorryRow], repo: Repo, proofs: Mapping[str, str]
+        self, rows: Sequence[SorryRow], repo: Repo, proofs: Mapping[str, str]
     ) -> list[ProofFound]:
-        row = taken[0]
+        row = rows[0]
         branches = await self.store.ask(partial(queries.branches, repository=repo.key))
         branch = next(one for one in branches if one.branch == row.branch)
         project = project_of(row.path, branch.lake_projects)
@@ -252,7 +252,7 @@ class Claims:
             raise WorkStateError(f"{row.repository}: no Lean here can judge it: {lean.detail}")
         data = await asyncio.to_thread(self._file, row)
         text = join_submitted(
-            data, [Replacement(one.byte_start, one.byte_end, proofs[one.sorry]) for one in taken]
+            data, [Replacement(one.byte_start, one.byte_end, proofs[one.sorry]) for one in rows]
         )
         text_hash = await asyncio.to_thread(text_hash_with, data, row.path, text)
         return [
@@ -276,7 +276,7 @@ class Claims:
                 toolchain=lean.toolchain,
                 job=AGENT,
             )
-            for one in taken
+            for one in rows
         ]
 
     def _file(self, row: SorryRow) -> bytes:
@@ -321,9 +321,9 @@ class Claims:
         return row, repo
 
 
-def _rest_s(held: ClaimRow) -> float:
+def _rest_s(lease: ClaimRow) -> float:
     """Return the remaining seconds of a lease."""
-    return (datetime.fromisoformat(held.until) - datetime.now(UTC)).total_seconds()
+    return (datetime.fromisoformat(lease.until) - datetime.now(UTC)).total_seconds()
 
 
 def _of_the_same(row: SorryRow, sorry: str, beside: Sequence[SorryRow]) -> SorryRow:

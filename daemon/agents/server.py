@@ -239,9 +239,9 @@ class Tools:
         instance = self._instance()
         with open_view(instance) as database:
             rows = sorries_named(database, sorry)
-            chosen = rows[0].sorry
-            attempts = describe_attempts(database, [chosen]).get(chosen, [])
-            proofs = describe_proofs(database, queries.proofs(database, sorry=chosen))
+            sorry_id = rows[0].sorry
+            attempts = describe_attempts(database, [sorry_id]).get(sorry_id, [])
+            proofs = describe_proofs(database, queries.proofs(database, sorry=sorry_id))
             documents = describe_sorries(database, rows, elsewhere=True)
         sources = (_source(item, instance, lines=source) for item in documents) if source else ()
         return OneSorry(

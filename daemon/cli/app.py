@@ -233,8 +233,8 @@ def _bare(rows: Callable[..., None]) -> Callable[..., None]:
             rows(**options)
             return
         # Click reads a verb's missing options from here.
-        chosen = {name: value for name, value in options.items() if value not in (None, False, "")}
-        context.default_map = {context.invoked_subcommand: chosen}
+        values = {name: value for name, value in options.items() if value not in (None, False, "")}
+        context.default_map = {context.invoked_subcommand: values}
 
     own = inspect.signature(rows)
     first = inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)

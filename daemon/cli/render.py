@@ -149,9 +149,9 @@ def _narrowed(widths: dict[int, int], over: int) -> dict[int, int]:
 def fields(pairs: Iterable[tuple[str, str]], *, indent: int = 2) -> None:
     """Write `name  value` lines with the values aligned; empty values are left out, lines of a value stay
     lines."""
-    shown = [(name, value) for name, value in pairs if value]
-    width = max((len(name) for name, _ in shown), default=0)
-    for name, value in shown:
+    rows = [(name, value) for name, value in pairs if value]
+    width = max((len(name) for name, _ in rows), default=0)
+    for name, value in rows:
         first, *rest = value.split("\n")
         hang = indent + width + 2
         say(f"{' ' * indent}{styled(name.ljust(width), 'dim')}  {first}", hang=hang)
@@ -181,17 +181,17 @@ def cut_line(line: str, width: int) -> str:
     """Cut a line, which may have colour in it, to a terminal's width."""
     if _width(_COLOUR.sub("", line)) <= width:
         return line
-    left, kept = width, []
+    left, parts = width, []
     for part in _COLOUR.split(line):
         if part.startswith("\x1b["):
-            kept.append(part)
+            parts.append(part)
             continue
-        shown = part if _width(part) < left else _cut(part + " ", left)
-        kept.append(shown)
-        left -= _width(shown)
+        piece = part if _width(part) < left else _cut(part + " ", left)
+        parts.append(piece)
+        left -= _width(piece)
         if left <= 0:
             break
-    return "".join(kept) + ("\x1b[0m" if len(kept) > 1 else "")
+    return "".join(parts) + ("\x1b[0m" if len(parts) > 1 else "")
 
 
 def has_colour() -> bool:
@@ -217,10 +217,10 @@ def _cut(text: str, width: int, *, end: bool = False) -> str:
     """Cut a text to a width: its end is left out, or with `end` its beginning."""
     if _width(text) <= width:
         return text
-    kept = text[1 - width :] if end and width > 1 else text[: max(width - 1, 0)]
-    while kept and _width(kept) > width - 1:
-        kept = kept[1:] if end else kept[:-1]
-    return "…" + kept if end else kept + "…"
+    rest = text[1 - width :] if end and width > 1 else text[: max(width - 1, 0)]
+    while rest and _width(rest) > width - 1:
+        rest = rest[1:] if end else rest[:-1]
+    return "…" + rest if end else rest + "…"
 
 
 def check_choice(value: str | None, choices: tuple[str, ...], *, option: str) -> None:

@@ -95,11 +95,11 @@ def _node_lines(node: TreeNode, mark: str, before: str, width: int) -> list[str]
 
 
 def _failed(failed: list[TriedTactic], left_out: int) -> str:
-    shown = ", ".join(cut(_line(one.tactic), 24) for one in failed[:_FAILED])
+    tactics = ", ".join(cut(_line(one.tactic), 24) for one in failed[:_FAILED])
     rest = len(failed[_FAILED:]) + left_out
-    if not shown:
+    if not tactics:
         return f"{rest} more tried"
-    return f"in vain: {shown}" + and_more(rest)
+    return f"in vain: {tactics}" + and_more(rest)
 
 
 def _target(goal: str) -> str:

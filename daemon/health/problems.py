@@ -38,10 +38,10 @@ def lacking_problem(lacking: LackingLean) -> Problem:
     """Return the problem of a Lean version missing for watched branches: their sorries are found and never
     tried."""
     branches = lacking.branches
-    named = listed(branches, BRANCHES_NAMED)
+    names = listed(branches, BRANCHES_NAMED)
     return problem(
         ProblemCode.TOOLCHAIN_MISSING,
-        f"{named}: nothing is built, traced or proved there: {lacking.detail}",
+        f"{names}: nothing is built, traced or proved there: {lacking.detail}",
         lacking.remedy,
         severity="warning",
         subject=lacking.toolchain,

@@ -74,18 +74,18 @@ def versions(instance: Instance, settings: Settings) -> list[Step]:
     """Return a step for each Lean version of a watched repository, from a scan or its remote."""
     if settings.lean.backend == "none":
         return [Step("Lean", True, 'none is used: [lean] backend = "none"')]
-    named: dict[str, list[str]] = {}
+    by_toolchain: dict[str, list[str]] = {}
     for need in needs_of(instance, settings) or ():
         for place in need.places:
-            named.setdefault(need.toolchain, []).append(place.repository)
-    keys = {repository for repositories in named.values() for repository in repositories}
+            by_toolchain.setdefault(need.toolchain, []).append(place.repository)
+    keys = {repository for repositories in by_toolchain.values() for repository in repositories}
     steps = []
     for url in (repo.url for repo in settings.repos if repository_key(repo.url) not in keys):
         try:
-            named.setdefault(_remote_toolchain(url, settings), []).append(repository_key(url))
+            by_toolchain.setdefault(_remote_toolchain(url, settings), []).append(repository_key(url))
         except SetupError as error:
             steps.append(Step(repository_key(url), False, str(error), by_hand="then run this again"))
-    for toolchain, repositories in sorted(named.items()):
+    for toolchain, repositories in sorted(by_toolchain.items()):
         places = ", ".join(sorted(set(repositories)))
         try:
             version = parse_version(toolchain)

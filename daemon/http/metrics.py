@@ -389,7 +389,7 @@ class Metrics:
         parts = self._living
         github = parts.forge.github
         waiting = Counter((due.kind, "queued") for due in parts.queued())
-        waiting.update((held.due.kind, "held") for held in parts.work.plan.held)
+        waiting.update((job.due.kind, "held") for job in parts.work.plan.held)
         return LiveNumbers(
             now=datetime.now(UTC),
             version=version("everlean"),

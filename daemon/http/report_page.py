@@ -213,5 +213,5 @@ def report_routes(
 
 def _has(tags: str, etag: str) -> bool:
     """Return whether an If-None-Match names this page."""
-    named = [tag.strip().removeprefix("W/") for tag in tags.split(",")]
-    return etag in named or "*" in named
+    etags = [tag.strip().removeprefix("W/") for tag in tags.split(",")]
+    return etag in etags or "*" in etags

@@ -139,5 +139,5 @@ def described(
     """
     first = [(due, why(due)) for due in ready[:MOST_QUEUED]]
     first += [(one.due, one.waits) for one in held[: MOST_QUEUED - len(first)]]
-    shown = [QueuedJob(due.job, due.kind, due.describes, waits) for due, waits in first]
-    return shown, len(ready) + len(held) - len(shown)
+    jobs = [QueuedJob(due.job, due.kind, due.describes, waits) for due, waits in first]
+    return jobs, len(ready) + len(held) - len(jobs)

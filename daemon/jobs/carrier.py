@@ -125,8 +125,8 @@ async def carry(order: Carried) -> None:
         visible=None if order.gpu else "",
     )
 
-    def over_limit(held: str) -> None:
-        lines.append(asyncio.create_task(_put(OVER + held.encode())))
+    def over_limit(message: str) -> None:
+        lines.append(asyncio.create_task(_put(OVER + message.encode())))
 
     memory = MemoryBound(
         directory.name,

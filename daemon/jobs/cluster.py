@@ -181,10 +181,10 @@ class RayTasks(Launcher):
             log.warning("ray_lost", reason=self._problem)
             await asyncio.sleep(_ANEW.wait_s(failures))
 
-    def _saw(self, seen: Mapping[str, float]) -> None:
-        self._cpus, self._gpus = int(seen["cpus"]), int(seen["gpus"])
+    def _saw(self, resources: Mapping[str, float]) -> None:
+        self._cpus, self._gpus = int(resources["cpus"]), int(resources["gpus"])
         # Ours are in use too; one just begun or ended may not yet be counted.
-        used = self._cpus - int(seen["free_cpus"]), self._gpus - int(seen["free_gpus"])
+        used = self._cpus - int(resources["free_cpus"]), self._gpus - int(resources["free_gpus"])
         self._used_by_others = max(0, used[0] - self._ours[0]), max(0, used[1] - self._ours[1])
         if self._problem:
             log.info("ray_cluster", cpus=self._cpus, gpus=self._gpus)

@@ -182,8 +182,8 @@ class Gpus:
             # The server for editors, or a dead daemon's job about to end.
             return replace(gpu, state="lent", detail=f"process {pid}, which holds its lock")
         if users:
-            named = ", ".join(_process(pid, held) for pid, held in users[:3])
-            return replace(gpu, state="busy", detail=f"used by {named}", remedy=_FOREIGN)
+            names = ", ".join(_process(pid, held) for pid, held in users[:3])
+            return replace(gpu, state="busy", detail=f"used by {names}", remedy=_FOREIGN)
         if gpu.used_bytes > _IDLE_BYTES:
             held = f"{gigabytes(gpu.used_bytes)} of its memory is held by a process that cannot be seen"
             return replace(gpu, state="busy", detail=held, remedy=_FOREIGN)
@@ -209,8 +209,8 @@ class Gpus:
     def _may_be_lent(self, gpu: Gpu) -> bool:
         if self._visible is None:
             return True
-        named = [part.strip() for part in self._visible.split(",") if part.strip()]
-        return any(part == str(gpu.index) or (gpu.uuid and gpu.uuid.startswith(part)) for part in named)
+        parts = [part.strip() for part in self._visible.split(",") if part.strip()]
+        return any(part == str(gpu.index) or (gpu.uuid and gpu.uuid.startswith(part)) for part in parts)
 
 
 def chosen(gpus: Sequence[Gpu], *, device: Literal["cuda", "auto"]) -> Gpu | None:

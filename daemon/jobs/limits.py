@@ -392,8 +392,8 @@ def why_killed(end: Exit, *, limit_bytes: int, peak_bytes: int, usage: Usage | N
             " reach"
         )
     if end.signal == signal.SIGKILL and peak_bytes >= _NEAR * limit_bytes:
-        held = f"it had held {gigabytes(peak_bytes)} of its {limit}"
-        return f"probably killed for its memory: it got SIGKILL, and {held}"
+        figure = f"it had held {gigabytes(peak_bytes)} of its {limit}"
+        return f"probably killed for its memory: it got SIGKILL, and {figure}"
     return ""
 
 

@@ -57,9 +57,9 @@ async def checkout(folder: Path, commit: Commit, *, git: Git, paths: Paths) -> A
 
     @contextmanager
     def made(left: threading.Event) -> Iterator[None]:
-        with worktree(folder, mirror=mirror, sha=commit.sha, left=left), ExitStack() as held:
+        with worktree(folder, mirror=mirror, sha=commit.sha, left=left), ExitStack() as stack:
             if commit.built:
-                held.enter_context(attach(folder, paths.cache, commit.key))
+                stack.enter_context(attach(folder, paths.cache, commit.key))
             else:
                 empty_lake(folder, commit.project)
             yield

@@ -578,12 +578,12 @@ class JobRunner:
         heard = AttemptOutput(self._live[due.job].started)
         outcome = "defect"
         try:
-            begun = await self._store.ask(partial(self._begun, due))
-            if begun is None:
+            beginning = await self._store.ask(partial(self._begun, due))
+            if beginning is None:
                 outcome = "cancelled"
                 return
             await self._record(due, started_event(due))
-            outcome = await self._attempt(due, heard, begun)
+            outcome = await self._attempt(due, heard, beginning)
         except StoreFailedError as error:
             outcome = "not_recorded"
             log.error("job_not_recorded", reason=str(error))
@@ -623,14 +623,14 @@ class JobRunner:
         except (LogError, OSError) as error:
             return error
 
-    async def _attempt(self, due: DueJob, heard: AttemptOutput, begun: _Begun) -> str:
+    async def _attempt(self, due: DueJob, heard: AttemptOutput, beginning: _Begun) -> str:
         spec = self._spec(due)
         result: EventBody | Failure
         suspect = False
         try:
-            if isinstance(begun, Exception):
-                raise begun
-            now, material = begun
+            if isinstance(beginning, Exception):
+                raise beginning
+            now, material = beginning
             spec = replace(spec, parameters=now)
             inputs = await self._frozen(due, spec, material)
             if isinstance(inputs, Inputs):

@@ -164,10 +164,10 @@ def sorry_results(
 
 
 def _metrics_line(row: EvaluationRow) -> str:
-    shown = ", ".join(
+    figures = ", ".join(
         f"{name} {value:.4g}" for name, value in row.metrics.items() if not name.endswith(("_low", "_high"))
     )
-    return f"{row.repository}, {row.split}: {shown} of {row.n}, checkpoint {row.checkpoint}"
+    return f"{row.repository}, {row.split}: {figures} of {row.n}, checkpoint {row.checkpoint}"
 
 
 def _decision(row: CheckpointRow) -> str:

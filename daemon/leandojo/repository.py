@@ -81,8 +81,8 @@ def address(url: str) -> str:
         return resolve_url(url, base=Path.cwd())
     except ValueError as error:
         # The address may carry a password; then the reason contains "not shown".
-        shown = "the address" if "not shown" in str(error) else f'"{url}"'
-        raise AgentError(f"{shown} {error}") from error
+        name = "the address" if "not shown" in str(error) else f'"{url}"'
+        raise AgentError(f"{name} {error}") from error
 
 
 async def pin(

@@ -94,9 +94,9 @@ def settings_for(
     Raises:
         AgentError: the file, or `lean`, is not valid.
     """
-    named = config or os.environ.get("EVERLEAN_CONFIG")
+    path = config or os.environ.get("EVERLEAN_CONFIG")
     try:
-        settings = load(find_config(Path(named)) if named else scripts_config())
+        settings = load(find_config(Path(path)) if path else scripts_config())
     except (ConfigNotFoundError, OSError) as error:
         raise AgentError(str(error)) from error
     except ConfigError as error:

@@ -113,7 +113,7 @@ def open_view(
     path = instance.paths.database_db
     if instance.moment is None and not path.exists():
         raise InstanceError(no_view(instance))
-    with ExitStack() as held:
+    with ExitStack() as stack:
         if instance.moment is not None:
             connection, path = _earlier_view(instance, instance.moment, tell=tell)
         else:
@@ -124,8 +124,8 @@ def open_view(
                     what, left = "this is a standby", "what it follows may be ahead (`everlean status`)"
                 tell(f"everlean: {what}; {left}")
             connection = queries.connect(path)
-        held.enter_context(closing(connection))
-        held.enter_context(translated(path))
+        stack.enter_context(closing(connection))
+        stack.enter_context(translated(path))
         reached = queries.checkpoint(connection)
         stopped = reached is not None and reached.stopped_seq is not None
         if reached is not None and stopped and tell is not None and instance.moment is None:

@@ -188,6 +188,6 @@ def _lives(pid: int) -> bool:
     return True
 
 
-def _noted(held: HeldError) -> Holder | None:
-    pid, _, purpose = held.note.partition(" ")
+def _noted(error: HeldError) -> Holder | None:
+    pid, _, purpose = error.note.partition(" ")
     return Holder(int(pid), purpose or DAEMON) if pid.isdecimal() and int(pid) > 1 else None

@@ -386,14 +386,14 @@ class Planner:
         if self._whole or self._inputs is None:
             return [*jobs]
         # The plan's jobs are still valid if no other connection has written since.
-        kept = self._kept if self._read == (view, _data_version(view)) else {}
+        cache = self._kept if self._read == (view, _data_version(view)) else {}
         finder = self._finder(view, self._inputs)
         keys, ids = dict.fromkeys(job.repository for job in jobs), {job.job for job in jobs}
         result: dict[str, DueJob] = {}
         for group, key in ((group, key) for key in keys for group in (_WORK, _LEARNING)):
             if ids.isdisjoint(job.job for _, job in self._parts.get((group, key), _Part()).entries):
                 continue  # none of this group begins
-            of_part = kept.get((group, key))
+            of_part = cache.get((group, key))
             if of_part is None:
                 of_part = finder.jobs(group, self._repos[key][1])
             result |= {job.job: job for job in of_part}

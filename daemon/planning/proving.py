@@ -149,10 +149,10 @@ class Resting:
         version = self._version(key, trace, branch.scanned or trace.sha, blueprints)
         if not self._has(key, version, targets):
             statements = blueprints(repository, version.blueprint)
-            begun = partial(
+            counting = partial(
                 Counting, trace, sorted(targets), most_theorems=MOST_COUNTED, blueprint=statements
             )
-            self._begin(view, key, version, targets, begun)
+            self._begin(view, key, version, targets, counting)
         counted = self._kept.get(key)
         numbers = dict(zip(counted.hashes, counted.numbers, strict=True)) if counted else {}
         return {sorry: number for sorry, one in declared.items() if (number := numbers.get(hash(one), 0))}
@@ -181,16 +181,16 @@ class Resting:
         key: _OfBranch,
         version: _Version,
         targets: frozenset[Declared],
-        begun: Callable[[], Counting],
+        counting: Callable[[], Counting],
     ) -> None:
-        one = _Count(version, targets, begun())
+        one = _Count(version, targets, counting())
         if one.counting.go_on(view, until=time.monotonic() + _QUICKLY_S):
             self._under_way.pop(key, None)
             self._keep(key, one)
         else:
             # A trace takes memory to read, so only one count at a time has it.
             others = self._under_way.keys() - {key}
-            self._under_way[key] = replace(one, counting=begun()) if others else one
+            self._under_way[key] = replace(one, counting=counting()) if others else one
 
     def _keep(self, key: _OfBranch, one: _Count) -> None:
         result = one.counting.found
@@ -319,13 +319,13 @@ class Proving:
             (ways[0][0] for ways in due.values()),
             blueprints=Blueprints(self._settings.paths.mirrors, _not_counted),
         )
-        taken = self._claims(repo, branch.branch)
+        claims = self._claims(repo, branch.branch)
         options: dict[str, list[_DueSorry]] = {}
         for sorry, ways in due.items():
             so_far = reached.get(sorry)
             row = ways[0][0]
             if (
-                (row.path, row.declaration) not in taken
+                (row.path, row.declaration) not in claims
                 and not is_exercise(row.path)
                 and not design(row)
                 and not (so_far is not None and so_far.settled)
@@ -359,11 +359,11 @@ class Proving:
         """Add rung 0 with theorems of the same statement, if they are untried there."""
         about = {"repository": repo.key, "branch": branch.branch, "prover": rung.prover, "model": rung.model}
         rows = queries.sorries_to_prove(self._view, **about, budget="", rung=rung.number)
-        tried = queries.budgets_tried(self._view, sorries=stated, prover=rung.prover, rung=rung.number)
+        attempts = queries.budgets_tried(self._view, sorries=stated, prover=rung.prover, rung=rung.number)
         for row in rows:
             if row.sorry in stated and project_of(row.path, branch.lake_projects) == project:
                 key = f"{rung.budget_key}/beside {stated[row.sorry]}"
-                if (row.sorry, row.blob, key) not in tried:
+                if (row.sorry, row.blob, key) not in attempts:
                     with_stated = rung.model_copy(update={"budget_key": key})
                     due.setdefault(row.sorry, []).append((row, with_stated))
 

@@ -219,10 +219,10 @@ def _lease_of(settings: Settings) -> Lease | None:
     if settings.serve.device == "cpu":
         return None
     gpus = Gpus(settings.paths.runtime / "gpus")
-    seen = gpus.seen({})
+    all_gpus = gpus.seen({})
     gpus.close()
     try:
-        free = chosen(seen, device=settings.serve.device)
+        free = chosen(all_gpus, device=settings.serve.device)
     except NoGpuError as error:
         raise ServeError(
             f'{error}; {error.remedy}, or write device = "cpu" under [serve] in {settings.path}'

@@ -197,8 +197,8 @@ class _Training:
             return
         if any(not self._is_new(trace, one.data_seq) for one in rewarded):
             return
-        tried = self._tried(repo, rewards=True)
-        if any(one.refused_at is None for one in tried) or len(tried) >= TRIES:
+        checkpoints = self._tried(repo, rewards=True)
+        if any(one.refused_at is None for one in checkpoints) or len(checkpoints) >= TRIES:
             return
         identity = job_id(
             _REWARDS,
@@ -207,7 +207,7 @@ class _Training:
             json.dumps(self._config),
             grpo.spec().model_dump_json(),
             str(trace.seq),
-            *_refusals(tried),
+            *_refusals(checkpoints),
         )
         if not self._is_ready(identity):
             return
@@ -216,7 +216,7 @@ class _Training:
             yield from builds
             return
         spec = TrainGrpoSpec(
-            **dict(self._to_train(identity, repo, chain).model_copy(update={"refused": len(tried)})),
+            **dict(self._to_train(identity, repo, chain).model_copy(update={"refused": len(checkpoints)})),
             lean=lean,
             folder=project.folder,
             limits=self._look.repls(),
@@ -292,16 +292,16 @@ class _Training:
                 return identity, 0
         learned = [one for one in chain if one.repository == repo.key and not _by_rewards(one)]
         since = max((one.data_seq for one in learned), default=0)
-        tried = self._tried(repo, rewards=False)
+        checkpoints = self._tried(repo, rewards=False)
         # An undecided checkpoint may still be promoted.
-        if any(one.refused_at is None and one not in chain for one in tried):
+        if any(one.refused_at is None and one not in chain for one in checkpoints):
             return None
         if learned and (by_proofs := self._due_by_proofs(repo, learned)) is not None:
             return by_proofs, 0
         train = self._settings.train
         if trace.seq <= since or trace.n_theorems < train.new_theorems:
             return None
-        same = [one for one in tried if not self._is_new(trace, one.data_seq)]
+        same = [one for one in checkpoints if not self._is_new(trace, one.data_seq)]
         if len(same) >= TRIES:
             return None
         identity = job_id(

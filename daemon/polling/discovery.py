@@ -127,7 +127,7 @@ def ask_outside(
         github: whether to ask GitHub, whose search needs a token.
         say: takes sentences about waits.
     """
-    named, problems = dict[str, list[Named]](), dict[str, str]()
+    by_source, problems = dict[str, list[Named]](), dict[str, str]()
 
     async def ask() -> None:
         api, token = settings.github, None
@@ -140,7 +140,7 @@ def ask_outside(
             if index is not None:
                 git = Git(timeout_s=settings.poll.timeout_s, token=client.token_for)
                 with tempfile.TemporaryDirectory(prefix="everlean-index-") as folder:
-                    named["reservoir"] = await in_reservoir(git, index, folder=Path(folder))
+                    by_source["reservoir"] = await in_reservoir(git, index, folder=Path(folder))
         except RemoteError as error:
             problems["reservoir"] = f"{error}; {error.remedy}"
         except JobError as error:  # its remedy is one for mirrors
@@ -152,7 +152,7 @@ def ask_outside(
                 )
             elif github:
                 search = Search(client, say=say)
-                named["github"] = search.found
+                by_source["github"] = search.found
                 await search.run()
         except RemoteError as error:
             problems["github"] = f"{error}; {error.remedy}"
@@ -160,7 +160,7 @@ def ask_outside(
             await client.close()
 
     asyncio.run(ask())
-    return named, problems
+    return by_source, problems
 
 
 # ---- Reservoir

@@ -213,13 +213,13 @@ def recover(call: Call) -> Answer:
             "the log is sound and whole: there is nothing to recover",
         )
     done, orphans = result.log, result.patches_without_proof
-    kept = f"kept events 1 to {done.kept}" if done.kept else "kept no event before the damage"
+    saved = f"kept events 1 to {done.kept}" if done.kept else "kept no event before the damage"
     if done.behind:
-        kept += f", and {done.behind} behind the damage"
+        saved += f", and {done.behind} behind the damage"
     lost = f"lost {done.n_lost} of {done.lost}" if done.lost else "none is known to be lost"
     lines = [
         clean(done.reason),
-        f"{kept}; {lost}. The damaged files, and the view that was made of them, are in {done.aside}",
+        f"{saved}; {lost}. The damaged files, and the view that was made of them, are in {done.aside}",
     ]
     if orphans:
         lines.append(f"patches on disk of proofs that the log does not know any more: {len(orphans)}")

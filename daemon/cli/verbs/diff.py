@@ -126,11 +126,11 @@ def _wanted_file(text: str) -> tuple[str, Path]:
 def _failing(fail_on: str) -> frozenset[str]:
     from pipeline.diff import KINDS
 
-    named = frozenset(word.strip() for word in fail_on.split(",")) - {""}
-    unknown = sorted(named - KINDS.keys() - {"any"})
+    kinds = frozenset(word.strip() for word in fail_on.split(",")) - {""}
+    unknown = sorted(kinds - KINDS.keys() - {"any"})
     if unknown:
         raise typer.BadParameter(f'"{unknown[0]}" is none of {", ".join(KINDS)}, any', param_hint="--fail-on")
-    return frozenset(KINDS) - PROGRESS | named if "any" in named else named
+    return frozenset(KINDS) - PROGRESS | kinds if "any" in kinds else kinds
 
 
 def _compared(
@@ -180,8 +180,8 @@ def _lines(difference: Difference, item: Finding) -> Iterator[str]:
     if item.before is not None and item.after is not None:
         both = pieces_of(item.before, item.after)
         for mark, colour, pieces in zip("-+", ("red", "green"), both, strict=True):
-            shown = (styled(clean(text), colour, *["inverse"] * changed) for text, changed in pieces)
-            text = "".join(shown) if has_colour() else _plain("".join(text for text, _ in pieces))
+            parts = (styled(clean(text), colour, *["inverse"] * changed) for text, changed in pieces)
+            text = "".join(parts) if has_colour() else _plain("".join(text for text, _ in pieces))
             yield f"    {styled(mark, colour)} {text}"
 
 
@@ -277,12 +277,14 @@ def _github(difference: Difference) -> str:
         about = {"title": f"everlean: {item.kind}", "file": item.path}
         if item.line and not item.gone:
             about |= {"line": str(item.line), "col": str(item.column + 1)}
-        named = ",".join(f"{name}={_command(clean(value), within=True)}" for name, value in about.items())
+        properties = ",".join(
+            f"{name}={_command(clean(value), within=True)}" for name, value in about.items()
+        )
         message = item.message
         if item.before is not None and item.after is not None:
             message += "\n- {}\n+ {}".format(*around_the_change(item.before, item.after))
         level = ("error", "warning", "notice")[_level(difference, item)]
-        lines.append(f"::{level} {named}::{_command(clean_block(message))}")
+        lines.append(f"::{level} {properties}::{_command(clean_block(message))}")
     return "\n".join([*lines, summary(difference)])
 
 

@@ -64,7 +64,7 @@ def events(
             f"everlean: the daemon is not running; this is the log as it left it ({call.instance.paths.state})"
         )
     with call.log() as log:
-        chosen = Selection(
+        selection = Selection(
             after=after if isinstance(after, int) else log.position_before(utc_text(after)),
             # Taken before the first read: with --follow, events appended meanwhile are read after it.
             upto=_end(log, call, upto),
@@ -72,10 +72,10 @@ def events(
             stream=stream,
             repository=None if repo is None else _key(call, repo),
         )
-        _note_unknown(log, chosen)
-        result = chosen.newest(log, last) if last is not None else chosen.read(log)
+        _note_unknown(log, selection)
+        result = selection.newest(log, last) if last is not None else selection.read(log)
         if follow:
-            result = itertools.chain(result, chosen.follow(log))
+            result = itertools.chain(result, selection.follow(log))
         try:
             for event in itertools.islice(result, limit):
                 emit_json_line(of_row(Event, event)) if call.as_json else say(_line(event))
@@ -100,19 +100,19 @@ def _key(call: Call, name: str) -> str | None:
         return resolve(database, name)
 
 
-def _note_unknown(log: LogReader, chosen: Selection) -> None:
+def _note_unknown(log: LogReader, selection: Selection) -> None:
     """Note a type or stream missing in the log, as a misspelt one would silently give an empty answer."""
-    if chosen.stream is not None and log.stream_version(chosen.stream) == 0:
+    if selection.stream is not None and log.stream_version(selection.stream) == 0:
         note(
-            f'everlean: the log has no stream "{clean(chosen.stream)}" yet; `everlean events --json` shows those in use'
+            f'everlean: the log has no stream "{clean(selection.stream)}" yet; `everlean events --json` shows those in use'
         )
-    if not chosen.types:
+    if not selection.types:
         return
     import difflib
 
     from store.events.registry import EVENT_TYPES
 
-    for name in chosen.types:
+    for name in selection.types:
         if name not in EVENT_TYPES:
             near = difflib.get_close_matches(name, EVENT_TYPES, n=1)
             hint = f'; did you mean "{near[0]}"?' if near else "; `everlean events` shows those in use"

@@ -73,8 +73,8 @@ def take_in(
         raise CliError(f"{source}: no such file or folder; name one of LeanDojo's")
     progress = _Progress()
     try:
-        shown = progress if sys.stderr.isatty() else None
-        result = import_leandojo(call.instance.paths, source, progress=shown)
+        display = progress if sys.stderr.isatty() else None
+        result = import_leandojo(call.instance.paths, source, progress=display)
     finally:
         progress.clear()
     for text in result.notes:

@@ -56,9 +56,9 @@ def trace(
 
     # Before anything is built, which may take hours.
     check_replaceable(out.absolute())
-    named = [(address(url), commit) for url, commit in map(_address, repositories)]
+    places = [(address(url), commit) for url, commit in map(_address, repositories)]
     agent = BaseAgent(config=call.config, say=lambda line: note(clean(line)))
-    traced = [agent.trace_repository(url, commit) for url, commit in named]
+    traced = [agent.trace_repository(url, commit) for url, commit in places]
     agent.export(traced, out.absolute())
     rows = [
         TracedRepository(
@@ -81,7 +81,7 @@ def _address(text: str) -> tuple[str, str | None]:
 
 
 def _show(out: Path, rows: list[TracedRepository]) -> None:
-    shown: Iterator[tuple[str, ...]] = (
+    cells: Iterator[tuple[str, ...]] = (
         (
             row.repository,
             row.commit[:12],
@@ -89,7 +89,7 @@ def _show(out: Path, rows: list[TracedRepository]) -> None:
         )
         for row in rows
     )
-    table(("REPOSITORY", "COMMIT", "FILES", "THEOREMS", "TACTICS"), list(shown))
+    table(("REPOSITORY", "COMMIT", "FILES", "THEOREMS", "TACTICS"), list(cells))
     say(f"{out}: a dataset of these")
 
 

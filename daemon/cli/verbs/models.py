@@ -229,14 +229,14 @@ def compare(
 
 def _show_comparison(comparison: Comparison) -> None:
     say(f"{styled(comparison.before, 'bold')} -> {styled(comparison.after, 'bold')}  {comparison.model}")
-    shown = SHOWN[comparison.model]
+    metrics = SHOWN[comparison.model]
     if comparison.tasks:
         table(
-            ("TASK", *(name.upper() for name in shown), comparison.unit.upper(), ""),
+            ("TASK", *(name.upper() for name in metrics), comparison.unit.upper(), ""),
             [
                 (
                     task.name,
-                    *(f"{_share(task.before, name)} -> {_share(task.after, name)}" for name in shown),
+                    *(f"{_share(task.before, name)} -> {_share(task.after, name)}" for name in metrics),
                     comparison.moved(task),
                     task.problem,
                 )

@@ -147,7 +147,7 @@ def list_(
             untold = sum(answer is None for _, answer in answers)
         result = describe_proofs(database, rows)
     best = result if everything else best_of_each_sorry(result)
-    shown = [(row, 1) for row in best] if everything else of_each_text(best)
+    pairs = [(row, 1) for row in best] if everything else of_each_text(best)
     left = len(result) - len(best)
     stale = sum(row.stale is not None for row in result) if left else 0
     surpassed = f"; not shown: {stale} stale, {left - stale} that others of their sorry surpass (--all)"
@@ -155,7 +155,7 @@ def list_(
     if untold:
         total += f"; what {counted(untold, 'other verified one')} rests on was not recorded"
     return Listing(
-        sorted(shown, key=lambda one: (one[0].repository, one[0].branch, one[0].path)),
+        sorted(pairs, key=lambda one: (one[0].repository, one[0].branch, one[0].path)),
         COLUMNS,
         Proofs(best),
         empty=total if result else nothing("proof", repo, state, sorry),

@@ -169,9 +169,9 @@ def import_(
 
     path = call.instance.config
     with files("name a file of SorryDB"):
-        named = sorrydb.read(source)
+        entries = sorrydb.read(source)
     with files(AS_OWNER):
-        result, keys = listed_added(path, named.branches, branches=branches)
+        result, keys = listed_added(path, entries.branches, branches=branches)
     left = [f"left out {clean(one.url)}: {clean(one.reason)}" for one in result.left_out]
     n_added = counted(len(result.added), "repository")
 
@@ -267,10 +267,10 @@ def discover(
     from store import sorrydb
 
     selection = sources or [*Source]
-    named = dict[str, list[discovery.Named]]()
+    by_source = dict[str, list[discovery.Named]]()
     with files("name a file of SorryDB"):
         for path in lists or ():
-            named[str(path)] = [discovery.Named(url) for url in sorrydb.read(path).branches]
+            by_source[str(path)] = [discovery.Named(url) for url in sorrydb.read(path).branches]
     required, lacking = _required(call) if Source.REQUIRED in selection else ({}, {})
     outside, problems = discovery.ask_outside(
         call.settings,
@@ -282,7 +282,7 @@ def discover(
     for source, why in problems.items():
         note(f"everlean: {source}: {clean(why)}")
     result, watched = discovery.candidates(
-        {**outside, **named, **required}, known=[repo.key for repo in call.settings.repos]
+        {**outside, **by_source, **required}, known=[repo.key for repo in call.settings.repos]
     )
     columns: list[Column[Candidate]] = [
         Column("REPOSITORY", lambda one: one.repository, shrink=True),

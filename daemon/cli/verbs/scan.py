@@ -72,9 +72,9 @@ def _show(files: list[ScannedFile], totals: Totals) -> None:
         for item in file.sorries:
             say(f"{clean(file.path)}:{item.line}:{item.column}: {item.token} in {clean(item.declaration)}")
     for word, places in _by_word(files).items():
-        shown, line = places[0]
+        path, line = places[0]
         times = "" if len(places) == 1 else f", and {counted(len(places) - 1, 'time')} more"
-        say(f"{clean(shown)}:{line}: the command {clean(word)} is not understood{times}")
+        say(f"{clean(path)}:{line}: the command {clean(word)} is not understood{times}")
     failed = f", {counted(totals.failed, 'file')} not read in full" if totals.failed else ""
     say(
         f"{counted(totals.sorries, 'sorry')} in {counted(totals.files, 'file')}: "

@@ -178,25 +178,25 @@ def list_(
         result = [item for item in result if item.disproved == (state == "disproved")]
     if by == "impact":
         result = by_impact(result)
-    shown = [item for item in result if call.as_json or state or every or since or item.state == "open"]
-    left = Counter(item.state for item in result) - Counter(item.state for item in shown)
+    sorries = [item for item in result if call.as_json or state or every or since or item.state == "open"]
+    left = Counter(item.state for item in result) - Counter(item.state for item in sorries)
     hint = f"; {by_state(left)} (--all lists them)" if left else ""
-    elsewhere = 0 if branch else sum((item.repository, item.branch) not in home for item in shown)
-    listed, columns = shown, BY_PLACE
+    elsewhere = 0 if branch else sum((item.repository, item.branch) not in home for item in sorries)
+    listed, columns = sorries, BY_PLACE
     group: Callable[[Sorry], tuple[str, ...]] = place
     if by == "impact":
         columns, group = BY_IMPACT, lambda item: place(item)[:1]
     elif since:
         columns = BY_COMMIT
-        listed, group = _by_commit(shown, changes)
+        listed, group = _by_commit(sorries, changes)
     return Listing(
         listed,
         columns,
-        Sorries(shown, changes, too_large),
+        Sorries(sorries, changes, too_large),
         empty=f"no sorry is open{hint}" if left else nothing("sorry", repo, branch, state, text, since),
         group=group,
         above=[f"{where} {sentence}" for where, sentence in too_large_text(too_large).items()],
-        total=counted(len(shown) - elsewhere, "sorry") + elsewhere_text(elsewhere) + hint,
+        total=counted(len(sorries) - elsewhere, "sorry") + elsewhere_text(elsewhere) + hint,
     )
 
 
@@ -207,9 +207,9 @@ def show(call: Call, sorry: SorryId) -> Answer:
 
     with call.view() as database:
         rows = sorries_named(database, sorry)
-        chosen = rows[0].sorry
+        sorry_id = rows[0].sorry
         result = OneSorry(
-            chosen,
+            sorry_id,
             describe_sorries(
                 database,
                 rows,
@@ -218,8 +218,8 @@ def show(call: Call, sorry: SorryId) -> Answer:
                 histories=True,
                 elsewhere=True,
             ),
-            describe_attempts(database, [chosen]).get(chosen, []),
-            describe_proofs(database, queries.proofs(database, sorry=chosen)),
+            describe_attempts(database, [sorry_id]).get(sorry_id, []),
+            describe_proofs(database, queries.proofs(database, sorry=sorry_id)),
         )
     return Answer(result, lambda: _show(result, call.instance.paths))
 
@@ -232,9 +232,9 @@ def release(call: Call, sorry: SorryId) -> Answer:
 
     with call.view() as database:
         standing = [row for row in queries.claims(database, now=now_text()) if row.sorry.startswith(sorry)]
-    held = one_match(standing, sorry, what="claimed sorry", key="sorry", verb="sorries")
-    call.command("/release", claim=held.claim)
-    return Answer(Released(held.sorry, held.claim), f"{held.sorry}: {clean(held.agent)} has it no longer")
+    lease = one_match(standing, sorry, what="claimed sorry", key="sorry", verb="sorries")
+    call.command("/release", claim=lease.claim)
+    return Answer(Released(lease.sorry, lease.claim), f"{lease.sorry}: {clean(lease.agent)} has it no longer")
 
 
 def _resting_on(database: sqlite3.Connection, rows: Sequence[SorryRow], paths: Paths) -> Impacts:

@@ -287,10 +287,10 @@ def _disproved(number: int) -> str:
 def _first_look(report: Status) -> tuple[tuple[str, str], ...]:
     """Return the number of repositories looked at, until it is all."""
     watched = [item for item in report.repositories or () if item.watched]
-    seen = sum(item.checked_at is not None for item in watched)
-    if not report.daemon.running or report.as_of is not None or seen == len(watched):
+    number = sum(item.checked_at is not None for item in watched)
+    if not report.daemon.running or report.as_of is not None or number == len(watched):
         return ()
-    return (("first look", f"{seen:,} of {len(watched):,} repositories"),)
+    return (("first look", f"{number:,} of {len(watched):,} repositories"),)
 
 
 def _counts(report: Status) -> tuple[tuple[str, str], ...]:
@@ -392,8 +392,8 @@ def _frame(lines: list[str], *, every_s: float) -> str:
     head = f"{clock} UTC, every {every_s:g}s, Ctrl-C ends"
     room = max(size.lines - 1, 1)
     body = lines if len(lines) <= room else [*lines[: room - 1], f"({len(lines) - room + 1} more lines)"]
-    shown = [cut_line(line, size.columns) for line in [head, *body][: size.lines]]
-    return _HOME + f"{_REST_OF_LINE}\n".join(shown) + _REST_OF_LINE + _REST_OF_SCREEN
+    visible = [cut_line(line, size.columns) for line in [head, *body][: size.lines]]
+    return _HOME + f"{_REST_OF_LINE}\n".join(visible) + _REST_OF_LINE + _REST_OF_SCREEN
 
 
 @contextlib.contextmanager
