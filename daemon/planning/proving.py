@@ -149,10 +149,10 @@ class Resting:
         version = self._version(key, trace, branch.scanned or trace.sha, blueprints)
         if not self._has(key, version, targets):
             statements = blueprints(repository, version.blueprint)
-            counting = partial(
+            new_counting = partial(
                 Counting, trace, sorted(targets), most_theorems=MOST_COUNTED, blueprint=statements
             )
-            self._begin(view, key, version, targets, counting)
+            self._begin(view, key, version, targets, new_counting)
         counted = self._kept.get(key)
         numbers = dict(zip(counted.hashes, counted.numbers, strict=True)) if counted else {}
         return {sorry: number for sorry, one in declared.items() if (number := numbers.get(hash(one), 0))}
@@ -181,16 +181,16 @@ class Resting:
         key: _OfBranch,
         version: _Version,
         targets: frozenset[Declared],
-        counting: Callable[[], Counting],
+        new_counting: Callable[[], Counting],
     ) -> None:
-        one = _Count(version, targets, counting())
+        one = _Count(version, targets, new_counting())
         if one.counting.go_on(view, until=time.monotonic() + _QUICKLY_S):
             self._under_way.pop(key, None)
             self._keep(key, one)
         else:
             # A trace takes memory to read, so only one count at a time has it.
             others = self._under_way.keys() - {key}
-            self._under_way[key] = replace(one, counting=counting()) if others else one
+            self._under_way[key] = replace(one, counting=new_counting()) if others else one
 
     def _keep(self, key: _OfBranch, one: _Count) -> None:
         result = one.counting.found

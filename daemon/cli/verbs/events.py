@@ -104,7 +104,8 @@ def _note_unknown(log: LogReader, selection: Selection) -> None:
     """Note a type or stream missing in the log, as a misspelt one would silently give an empty answer."""
     if selection.stream is not None and log.stream_version(selection.stream) == 0:
         note(
-            f'everlean: the log has no stream "{clean(selection.stream)}" yet; `everlean events --json` shows those in use'
+            f'everlean: the log has no stream "{clean(selection.stream)}" yet;'
+            " `everlean events --json` shows those in use"
         )
     if not selection.types:
         return
