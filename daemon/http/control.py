@@ -4,19 +4,20 @@ The command line speaks to the running daemon here, by `daemon.place.control_cli
 connection's user, and `daemon.place.peers` the user's rights: GET reads, the rest acts. Others are answered
 403.
 
-    GET  /health   200, or 503 if a problem is an error: {"healthy", "problems"}, the list of `everlean status`
+    GET  /health   200, or 503 if a problem is an error: {"healthy", "problems"}, as in `everlean status`
     GET  /status   200: the state of the living daemon alone
     GET  /metrics  200: numbers for Prometheus, as text; 503 if the view cannot be read
     GET  /report   200: the page of `everlean report`; 304 if the client has it; 503 if it cannot be made
     GET  /badge.svg, /feed.atom    200: the number of sorries, and their news (`daemon.http.feed`)
-    POST /poll     202: {"polling": [...]}; body {"repository": key or null}; 404 if it is not watched, 503 while
-                   the disk is full
-    POST /promote  200: the promotion; body {"checkpoint": id, "force": true or absent}; 404 for an unknown one,
-                   409 if the promotion rule or its state forbids it
-    POST /rollback 200: the promotion; body {"model": name}; 404 for no model's name, 409 without an earlier one
+    POST /poll     202: {"polling": [...]}; body {"repository": key or null}; 404 if it is not watched, 503
+                   while the disk is full
+    POST /promote  200: the promotion; body {"checkpoint": id, "force": true or absent}; 404 for an unknown
+                   one, 409 if the promotion rule or its state forbids it
+    POST /rollback 200: the promotion; body {"model": name}; 404 for no model's name, 409 without an
+                   earlier one
     POST /offer    202: the event; body: its fields but `by`; 404 for a repository without a trace
-    POST /pull-request  200: the event; body: its fields; 400 for others, 404 for an unknown proof, 409 if it is
-                   not verified or has another pull request
+    POST /pull-request  200: the event; body: its fields; 400 for others, 404 for an unknown proof, 409 if it
+                   is not verified or has another pull request
     POST /reload   202: {"reloading": true}; the outcome is in /status and in the log
 
 Pauses, triggers, cancellations, second tries and claims have their own part below.
@@ -162,17 +163,18 @@ def _clear(path: Path) -> None:
 # ---- The routes for people's requests: pause, resume, trigger, bump, cancel, retry, accept
 # The kernel names the asking user; `daemon.scheduling.scheduler` does the work.
 #
-#     POST /pause    200: {"work", "paused": whether it was not before}; body {"work": "poll", "train", "prove" or
-#                    "all", "reason": text or absent}
+#     POST /pause    200: {"work", "paused": whether it was not before}; body {"work": "poll", "train",
+#                    "prove" or "all", "reason": text or absent}
 #     POST /resume   200: {"work", "resumed"}; body {"work"}; 409 if it is paused with everything
-#     POST /trigger  202: {"work", "repository", "triggered", "waits"}; body {"work": "trace", "train" or "prove",
-#                    "repository": key}; 404 if it is not watched, 409 if it cannot be done there
+#     POST /trigger  202: {"work", "repository", "triggered", "waits"}; body {"work": "trace", "train" or
+#                    "prove", "repository": key}; 404 if it is not watched, 409 if it cannot be done there
 #     POST /bump     202: the event, also of an earlier unfinished one, and "waits": the reason, or null; body
-#                    {"repository", "toolchain"}, {"repository", "package", "rev"} or all of them; 404 if it is not
-#                    watched, 409 if it cannot be tried
-#     POST /cancel   202: {"job", "was": "running" or "waiting"}; body {"job": id}; 404 for no job, 409 if it has
-#                    ended
-#     POST /retry    202: {"job"}; body {"job": id}; 404 for no job, 409 if it neither failed nor was cancelled
+#                    {"repository", "toolchain"}, {"repository", "package", "rev"} or all of them; 404 if it is
+#                    not watched, 409 if it cannot be tried
+#     POST /cancel   202: {"job", "was": "running" or "waiting"}; body {"job": id}; 404 for no job, 409 if it
+#                    has ended
+#     POST /retry    202: {"job"}; body {"job": id}; 404 for no job, 409 if it neither failed nor was
+#                    cancelled
 #     POST /accept   200: the event; body {"repository": key}; 404 if it was never watched, 409 if it was not
 #                    replaced
 
@@ -263,12 +265,13 @@ def bump_route(desk: Operator) -> Route:
 
 # ---- The routes of agents
 #
-#     POST /claim    200: the event; body {"sorry": whole id, "agent": name, "seconds": number, "claim": the one to
-#                    renew, by its id, or absent}; 404 for no sorry, 409 if it cannot be claimed
+#     POST /claim    200: the event; body {"sorry": whole id, "agent": name, "seconds": number, "claim": the one
+#                    to renew, by its id, or absent}; 404 for no sorry, 409 if it cannot be claimed
 #     POST /release  200: the event; body {"claim": id}; 404 without a claim of this id
-#     POST /submit   200: {"proofs": a proof_found for each}; body {"sorry": whole id, "proof": text, "others": proofs
-#                    of its declaration's other sorries, by their whole ids, or absent, "agent": name, "claim": id or
-#                    absent}; 404 for no sorry, 409 if it takes no proof of this agent's, or nothing could judge one
+#     POST /submit   200: {"proofs": a proof_found for each}; body {"sorry": whole id, "proof": text, "others":
+#                    proofs of its declaration's other sorries, by their whole ids, or absent, "agent": name,
+#                    "claim": id or absent}; 404 for no sorry, 409 if it takes no proof of this agent's, or
+#                    nothing could judge one
 
 
 _LONGEST_NAME = 100

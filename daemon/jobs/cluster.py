@@ -90,7 +90,7 @@ class Launcher:
         """Take note of the daemon's running attempts and their GPUs."""
 
     def prefix(self, order: Order) -> Sequence[str]:
-        """Return the words before the command; `{gpus}`, `{memory}` (MiB), `{job}` and `{kind}` are filled in."""
+        """Return the words before the command, with `{gpus}`, `{memory}` (MiB), `{job}` and `{kind}` filled in."""
         values = {
             "gpus": str(len(order.spec.gpus)),
             "memory": str(order.whole_bytes // 2**20),

@@ -573,9 +573,9 @@ class ExternalAgent(BaseAgent):
     ) -> None:
         """Args:
         model_name: as the endpoint names it.
-        base_url: of the endpoint; "": [prove.external] base_url, else Hugging Face's router, whose key is HF_TOKEN.
-        usd_per_day, usd_per_million_prompt, usd_per_million_completion: the cap and the prices; None: as
-            [prove.external] says. A free endpoint has prices of 0.
+        base_url: of the endpoint; "": [prove.external] base_url, else Hugging Face's router (key: HF_TOKEN).
+        usd_per_day, usd_per_million_prompt, usd_per_million_completion: the cap and the prices; None: those of
+            [prove.external]. A free endpoint has prices of 0.
         database_path, others: see `BaseAgent`.
         """
         super().__init__(database_path, **others)
@@ -640,8 +640,8 @@ class LeanAgent(BaseAgent):
         **others: Any,
     ) -> None:
         """Args:
-        training_config: of the retriever; None: LeanDojo's defaults, with EWC, and what [train.retriever] of the
-            configuration says otherwise.
+        training_config: of the retriever; None: LeanDojo's defaults, with EWC, under the configuration's
+            [train.retriever].
         generator: a folder or hub name of the tactic generator; "": [prove.generator] model, else LeanDojo's.
         database_path, prover_config, others: see `BaseAgent`.
         """

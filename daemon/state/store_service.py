@@ -61,8 +61,8 @@ _PARTS_EVERY_S = 5.0
 _REST_S = 1.0
 """The seconds without an append after which the log is checked."""
 _CHECKED_EVERY_S = 86_400.0
-"""Between two whole checks of the log against its chain. It is checked before the daemon is ready, then part by
-part in turns without an append; each part begins at the end of the last one."""
+"""Between two whole checks of the log against its chain. It is checked before the daemon is ready, then part
+by part in turns without an append; each part begins at the end of the last one."""
 
 log = structlog.get_logger("daemon.state.store_service")
 
