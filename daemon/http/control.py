@@ -169,8 +169,8 @@ def _clear(path: Path) -> None:
 #     POST /trigger  202: {"work", "repository", "triggered", "waits"}; body {"work": "trace", "train" or
 #                    "prove", "repository": key}; 404 if it is not watched, 409 if it cannot be done there
 #     POST /bump     202: the event, also of an earlier unfinished one, and "waits": the reason, or null; body
-#                    {"repository", "toolchain"}, {"repository", "package", "rev"} or all of them; 404 if it is
-#                    not watched, 409 if it cannot be tried
+#                    {"repository", "toolchain"}, {"repository", "package", "rev"} or all of them; 404 if it
+#                    is not watched, 409 if it cannot be tried
 #     POST /cancel   202: {"job", "was": "running" or "waiting"}; body {"job": id}; 404 for no job, 409 if it
 #                    has ended
 #     POST /retry    202: {"job"}; body {"job": id}; 404 for no job, 409 if it neither failed nor was
