@@ -425,8 +425,8 @@ class Bump:
         )
         if not is_verified:
             return result
-        faults = against(witnesses(verdict.grade, verdict.kernel, lean.toolchain), self._advisories)
-        graded = {"axioms": verdict.axioms, "grade": verdict.grade, "kernel": verdict.kernel}
+        faults = against(witnesses(verdict.facts.grade, verdict.kernel, lean.toolchain), self._advisories)
+        graded = {"axioms": verdict.facts.axioms, "grade": verdict.facts.grade, "kernel": verdict.kernel}
         return result.model_copy(update={**graded, "doubts": tuple(one.id for one in faults)})
 
     def _state(self, texts: Mapping[str, str]) -> str:

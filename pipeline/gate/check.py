@@ -142,7 +142,7 @@ def _judge(spec: JobSpec[CheckSpec], reporter: Reporter, text: JudgedText, known
         reporter.events(
             Recorded(f"proof:{one.proof}", one, key) for key, one in bodies[start : start + at_once]
         )
-    known.update(one.key for one in verdict.accepted)
+    known.update(one.key for one in verdict.facts.accepted)
     return {"proof": proof.proof, "verdict": verdicts[0].type, "not_checked": list(verdict.not_checked)}
 
 
@@ -150,9 +150,9 @@ def _found_below(
     spec: JobSpec[CheckSpec], reporter: Reporter, text: JudgedText, verdict: Verdict
 ) -> Iterator[ClosureJudged]:
     """Yield what is recorded of what lies below a text; nothing where Lean did not come so far."""
-    if verdict.rests is None:
+    if verdict.facts.rests is None:
         return
-    payload = json.dumps(verdict.rests, ensure_ascii=False, separators=(",", ":")).encode()
+    payload = json.dumps(verdict.facts.rests, ensure_ascii=False, separators=(",", ":")).encode()
     first = ClosureJudged(
         proof=text.proof.proof,
         sorry=text.proof.sorry,
@@ -160,16 +160,16 @@ def _found_below(
         sha=text.proof.sha,
         toolchain=spec.parameters.lean.toolchain,
         rests_on=reporter.stage(payload),
-        accepted=verdict.accepted[:_AT_ONCE],
-        replayed=verdict.replayed,
-        known=verdict.known,
+        accepted=verdict.facts.accepted[:_AT_ONCE],
+        replayed=verdict.facts.replayed,
+        known=verdict.facts.known,
         job=spec.job,
     )
     yield first
     nothing_more = {"accepted": (), "replayed": 0, "known": 0}
-    for start in range(_AT_ONCE, len(verdict.accepted), _AT_ONCE):
+    for start in range(_AT_ONCE, len(verdict.facts.accepted), _AT_ONCE):
         yield first.model_copy(
-            update={**nothing_more, "accepted": verdict.accepted[start : start + _AT_ONCE]}
+            update={**nothing_more, "accepted": verdict.facts.accepted[start : start + _AT_ONCE]}
         )
     for one in text.alike:
         about = {"proof": one.proof.proof, "sorry": one.proof.sorry}
@@ -235,21 +235,21 @@ def _conclusion(
             sorry=proof.sorry,
             checks=checks,
             not_checked=verdict.not_checked,
-            axioms=verdict.axioms,
-            grade=verdict.grade,
+            axioms=verdict.facts.axioms,
+            grade=verdict.facts.grade,
             kernel=verdict.kernel,
             version=CheckedVersion(sha=proof.sha, blob=proof.blob, byte_start=proof.byte_start),
             patch=patch,
             job=spec.job,
             toolchain=gate.backend.toolchain,
-            material=verdict.material,
+            material=verdict.facts.material,
         )
     return ProofChecked(
         proof=proof.proof,
         sorry=proof.sorry,
         checks=checks,
         not_checked=verdict.not_checked,
-        disagreement=verdict.disagreement,
+        disagreement=verdict.facts.disagreement,
         patch=patch,
         job=spec.job,
     )
@@ -257,9 +257,9 @@ def _conclusion(
 
 def _statements(verdict: Verdict) -> tuple[tuple[str, str], ...]:
     """Return what the patch says of the statement: its words, and what Lean made of them. All of it is in the event."""
-    if verdict.material is None:
+    if verdict.facts.material is None:
         return ()
-    facts = statement_facts(*verdict.material.told)
+    facts = statement_facts(*verdict.facts.material.told)
     return tuple((name[0].upper() + name[1:], cut(text, _IN_A_PATCH)) for name, text in facts.items())
 
 
@@ -285,9 +285,9 @@ def _patch(
         model=model,
         toolchain=judge,
         verified=verified,
-        grade=verdict.grade,
+        grade=verdict.facts.grade,
         kernel=verdict.kernel,
-        axioms=verdict.axioms,
+        axioms=verdict.facts.axioms,
         not_checked=verdict.not_checked,
     )
     after = gate.after

@@ -10,31 +10,46 @@ from pipeline.gate.second_kernel import ExportKernel, Judged, Panel, Word
 from store.events.proofs import Accepted, CheckVerdict, Grade, Material, StepName
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """The result of one check.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What checks learn of a proof, each field from one of them.
 
-    `axioms`, and of them those that use sorry (`sorried`), where Lean named them. `grade` is how far kernels judged
-    what the proof rests on; `refused`: one refused a part of it, so that nothing there counts as verified;
-    `disagreement` says which kernel refused what others accept, or what was forged. `material` is what was asked about,
-    once the statement is found to be the same, `rests` the names of all that the proof rests on, by their modules.
-    `accepted` is what kernels accept here that no check knew, of `replayed` modules; `known` ones were accepted before.
+    `axioms`, where Lean named them. `grade` is how far kernels judged what the proof rests on; `disagreement` says
+    which kernel refused what others accept, or what was forged. `material` is what was asked about, once the statement
+    is found to be the same, `rests` the names of all that the proof rests on, by their modules. `accepted` is what
+    kernels accept here that no check knew, of `replayed` modules; `known` ones were accepted before.
     """
 
-    step: StepName
-    verdict: CheckVerdict
-    by: str
-    evidence: str
-    axioms: tuple[str, ...] | None = None
-    sorried: tuple[str, ...] = ()
+    axioms: tuple[str, ...] = ()
     grade: Grade = "L0"
-    refused: bool = False
     disagreement: str = ""
     material: Material | None = None
     rests: Mapping[str, tuple[str, ...]] | None = None
     accepted: tuple[Accepted, ...] = ()
     replayed: int = 0
     known: int = 0
+
+    def with_(self, more: Facts) -> Facts:
+        """Return these with what another check learned."""
+        of_each = ((one, getattr(more, one.name)) for one in dataclasses.fields(Facts))
+        learned = {one.name: value for one, value in of_each if value != one.default}
+        return dataclasses.replace(self, **learned)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding(Facts):
+    """The result of one check.
+
+    `sorried` are the axioms' users of sorry, where Lean named them; `refused`: a kernel refused a part of what the
+    proof rests on, so that nothing there counts as verified.
+    """
+
+    step: StepName
+    verdict: CheckVerdict
+    by: str
+    evidence: str
+    sorried: tuple[str, ...] = ()
+    refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ What each check looks at is its own module's business; the order and the meaning
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline.gate import lake_checks
-from pipeline.gate.finding import Finding
+from pipeline.gate.finding import Facts, Finding
 from pipeline.gate.preconditions import other_toolchain, trusted_packages, unseen_by_the_kernel
 from pipeline.gate.second_kernel import AUTO
 from pipeline.gate.source_checks import (
@@ -31,7 +31,7 @@ from pipeline.lean.source.scanner import parse, scan_source
 from pipeline.lean.source.splice import Replacement, splice
 from store.domain.keywords import INSTANCE_KINDS, PROVABLE_KINDS
 from store.domain.records import Declaration, Sorry
-from store.events.proofs import Accepted, Check, CheckVerdict, Grade, Material, ProofFound, StepName
+from store.events.proofs import Check, CheckVerdict, ProofFound, StepName
 from store.text import cut, one_line
 
 REQUIRED: tuple[StepName, ...] = ("text", "shape", "compile", "axioms", "statement")
@@ -44,21 +44,11 @@ class Verdict:
     """The checks made so far, in order, and what follows from them."""
 
     checks: list[Check] = field(default_factory=list)
-    axioms: tuple[str, ...] = ()
+    facts: Facts = field(default_factory=Facts)
     conditional_on: tuple[str, ...] = ()
     needs_replay: str | None = None
     """Why a replay of the closure is required too, if it is."""
-    grade: Grade = "L0"
     kernel: str = ""
-    disagreement: str = ""
-    """Which kernel refuses what others accept, if one does."""
-    material: Material | None = None
-    rests: Mapping[str, tuple[str, ...]] | None = None
-    """The names of all that it rests on, by their modules."""
-    accepted: tuple[Accepted, ...] = ()
-    replayed: int = 0
-    known: int = 0
-    """How many of the modules below it were accepted before."""
 
     @property
     def failed(self) -> Check | None:
@@ -73,7 +63,7 @@ class Verdict:
         passed = {check.step for check in self.checks if check.verdict == "passed"}
         # A step may be judged twice, by the scanner and by Lean: both have to pass it.
         unjudged = set(self.not_checked)
-        replayed = self.needs_replay is None or self.grade != "L0"
+        replayed = self.needs_replay is None or self.facts.grade != "L0"
         return (
             self.failed is None and replayed and passed.issuperset(REQUIRED) and unjudged.isdisjoint(REQUIRED)
         )
@@ -234,21 +224,12 @@ class Gate:
                 self._take(finding)
 
     def _take(self, finding: Finding) -> None:
-        if finding.axioms is not None:
-            self.verdict.axioms = finding.axioms
-            if "sorryAx" in finding.axioms:
-                self.verdict.conditional_on = finding.sorried or ("a sorry that Lean does not name",)
-        if finding.material is not None:
-            self.verdict.material = finding.material
-        if finding.rests is not None:
-            self.verdict.rests = finding.rests
+        self.verdict.facts = self.verdict.facts.with_(finding)
+        if "sorryAx" in finding.axioms:
+            self.verdict.conditional_on = finding.sorried or ("a sorry that Lean does not name",)
         verdict, evidence = finding.verdict, finding.evidence
         if finding.step == "kernel":
-            self.verdict.grade = finding.grade
             self.verdict.kernel = finding.by if finding.grade != "L0" else ""
-            self.verdict.disagreement = finding.disagreement
-            self.verdict.accepted = finding.accepted
-            self.verdict.replayed, self.verdict.known = finding.replayed, finding.known
             if finding.refused and self.verdict.needs_replay is None:
                 self.verdict.needs_replay = "a kernel refuses a module of it"
             needs_replay = self.verdict.needs_replay
