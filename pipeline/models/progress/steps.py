@@ -107,15 +107,16 @@ def read_dataset(path: str | Path, *, eval_ratio: float, seed: int) -> Dataset:
     except UnicodeDecodeError as error:
         raise DatasetError(f"{path} is no UTF-8 text ({error})") from error
     read: list[tuple[Row, str | None]] = []
-    before, begun = 0.0, ""
+    before: _Line | None = None
+    begun = ""
     for number, text in enumerate(lines, start=1):
         line = _line(text, f"{path}, line {number}") if text.strip() else None
         if line is None:
             continue
-        if line.steps_remaining >= before or not read:
+        if before is None or not _follows(before, line):
             begun = line.goal.strip()
-        before = line.steps_remaining
-        # Without a name a proof goes on while fewer steps remain, and has its statement for its first goal.
+        before = line
+        # A proof without a name has its statement for its first goal.
         proof = ("begins", begun) if line.proof is None else ("named", str(line.proof))
         step = Step(line.goal, line.tactic, line.prefix or "")
         read.append((Row(step, line.steps_remaining, proof), line.side))
@@ -162,6 +163,13 @@ def _line(text: str, where: str) -> _Line | None:
         raise DatasetError(f"{where}{flaw_of(error)}") from error
     except ValueError as error:
         raise DatasetError(f"{where}: is no JSON ({error})") from error
+
+
+def _follows(before: _Line, line: _Line) -> bool:
+    """Return whether a line goes on from another: fewer steps remain, and its prefix, if any, is longer by it."""
+    prefix, earlier = ((one.prefix or "").strip() for one in (line, before))
+    goes_on = prefix == f"{earlier}\n{before.tactic.strip()}".strip() or not (prefix or earlier)
+    return line.steps_remaining < before.steps_remaining and goes_on
 
 
 def _drawn(proof: tuple[str, ...], seed: int) -> bytes:

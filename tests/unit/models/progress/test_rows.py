@@ -49,6 +49,7 @@ def test_leanprogress_s_own_sample_is_read(tmp_path: Path) -> None:
     rows = rows_of(read(tmp_path, SAMPLE))
     assert [rows[one["goal"]].steps_remaining for one in SAMPLE] == [1, 0, 12]
     assert rows[SAMPLE[0]["goal"]].step.prefix.startswith("have : n.gcd n ∣ n := by\n")
+    assert len({row.proof for row in rows.values()}) == 3
 
 
 def test_rows_with_fewer_and_fewer_steps_left_are_of_one_proof(tmp_path: Path) -> None:
@@ -56,6 +57,11 @@ def test_rows_with_fewer_and_fewer_steps_left_are_of_one_proof(tmp_path: Path) -
     together = {(row.step.goal.split()[1], row.proof) for row in rows}
     assert len(together) == 3
     assert len({row.proof for row in rows}) == 3
+
+
+def test_a_row_whose_prefix_does_not_go_on_from_the_one_before_begins_a_proof(tmp_path: Path) -> None:
+    rows = rows_of(read(tmp_path, [*proof("long", 5)[:2], *proof("short", 2)]))
+    assert len({row.proof for row in rows.values()}) == 2
 
 
 def test_two_proofs_of_one_statement_are_never_on_both_sides(tmp_path: Path) -> None:
