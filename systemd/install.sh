@@ -1,8 +1,8 @@
 #!/bin/sh
 # `make install` and `make uninstall` (also `install-user`, `uninstall-user`). PREFIX (default /usr/local) holds the
-# application, DESTDIR stages a package. `files` installs all but the application, with a PYTHON that has everlean
-# already; no network is needed for that.
-# Uninstall leaves configuration, credentials and data, which are the administrator's.
+# application, DESTDIR stages a package. `files` installs all but the application, with a PYTHON that has everlean;
+# it needs no network.
+# Uninstall leaves the administrator's configuration, credentials and data.
 set -eu
 usage="usage: install.sh install|files|uninstall [--user]"
 action=${1:?$usage}
@@ -30,19 +30,19 @@ case ${2:-} in
     ;;
   *) echo "install.sh: unknown option $2; $usage" >&2; exit 2 ;;
 esac
-# A shell and where it looks for what completes a command.
+# A shell and its place for completions.
 completions="bash:$PREFIX/share/bash-completion/completions/everlean
 zsh:$PREFIX/share/zsh/site-functions/_everlean
 fish:$PREFIX/share/fish/vendor_completions.d/everlean.fish"
 put() { install -D -m 0644 "$1" "$DESTDIR$2"; }
-# Put what a command prints under a name; what fails leaves nothing there.
+# Put the output of a command under a name; a failure leaves nothing there.
 print_to() {
   name=$DESTDIR$1
   shift
   install -d "$(dirname "$name")"
   "$@" >"$name.new" && chmod 0644 "$name.new" && mv "$name.new" "$name"
 }
-# The script for a shell, by a Python that has the application; zsh reads its first line.
+# The script for a shell, by the application's Python; zsh reads its first line.
 completion() {
   text=$(_EVERLEAN_COMPLETE="source_$2" "$1" -P -m daemon.cli) && printf '%s\n' "$text" | sed '/./,$!d'
 }
@@ -50,9 +50,9 @@ completion() {
 application() {
   "$PYTHON" -m venv "$DESTDIR$lib/venv"
   pip="env -u PYTHONDONTWRITEBYTECODE $DESTDIR$lib/venv/bin/python -m pip --disable-pip-version-check --quiet"
-  # Exactly what was locked, and nothing that hashes to something else.
+  # Exactly the locked files, by their hashes.
   $pip install --require-hashes -r "$here/locks/core.txt"
-  # Our own wheel is built with locked tools too, in an environment that is thrown away.
+  # Our own wheel is built with locked tools too, in a throw-away environment.
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
   "$PYTHON" -m venv "$work/venv"
@@ -60,14 +60,14 @@ application() {
   $build install --require-hashes -r "$here/locks/build.txt"
   $build wheel --no-deps --no-build-isolation --wheel-dir "$work/wheel" "$here"
   $pip install --no-deps --no-index --force-reinstall "$work"/wheel/*.whl
-  # A virtual environment remembers where it was made; a staged one must name its final place.
+  # A virtual environment holds its own path; a staged one must hold its final one.
   if [ -n "$DESTDIR" ]; then
     grep -rlI -- "$DESTDIR$lib/venv" "$DESTDIR$lib/venv/bin" "$DESTDIR$lib/venv/pyvenv.cfg" |
       xargs -r sed -i "s|$DESTDIR$lib/venv|$lib/venv|g"
   fi
 }
 
-# Its argument: a Python that has the application.
+# Its argument: the application's Python.
 files() {
   install -d "$DESTDIR$PREFIX/bin" "$DESTDIR$units" "$DESTDIR$etc"
   ln -sf "$lib/venv/bin/everlean" "$DESTDIR$PREFIX/bin/everlean"
@@ -81,7 +81,7 @@ files() {
   fi
   "$1" -P "$here/release/documents.py" pages "$DESTDIR$doc"
   print_to "$man" "$1" -P "$here/release/documents.py" man
-  # Drop-ins are chosen by the administrator, so they lie beside the documents.
+  # The administrator chooses drop-ins, so they lie beside the documents.
   for drop_in in gpu gpu-amd; do put "$here/systemd/$drop_in.conf" "$doc/$drop_in.conf"; done
   for one in $completions; do print_to "${one#*:}" completion "$1" "${one%%:*}"; done
   # An administrator's configuration is never replaced.
