@@ -1,4 +1,4 @@
-"""Measure `everlean diff`: a pull request of 50 made-up files, and each of the last commits of real repositories.
+"""Measure `everlean diff`: a pull request of 50 made-up files, and the last commits of real repositories.
 
     python -m benchmarks.diff [--files 50] [--lines 400] [--commits 100] [NAME=FOLDER …]
 
@@ -92,10 +92,10 @@ def commits(name: str, folder: Path, *, last: int, show: bool) -> None:
             result = compare_commits(mirror, base, sha, meant=meant)
             busy.append(time.process_time() - began)
             files += result.files
-            counts.update(item.kind for item in result.findings)
+            counts.update(finding.kind for finding in result.findings)
             if show:
-                for item in result.findings:
-                    print(f"{sha[:9]} {item.path}:{item.line}: {item.kind}: {item.message}")
+                for finding in result.findings:
+                    print(f"{sha[:9]} {finding.path}:{finding.line}: {finding.kind}: {finding.message}")
     row = [f"{len(busy)}", f"{files}", f"{statistics.median(busy):.2f}", f"{max(busy):.2f}"]
     print(f"| {name} | {' | '.join([*row, *(str(counts[kind]) for kind in KINDS)])} |", flush=True)
 
@@ -109,12 +109,12 @@ def main() -> None:
     parser.add_argument("--lines", type=int, default=400)
     parser.add_argument("--commits", type=int, default=100)
     parser.add_argument("--show", action="store_true", help="print every finding")
-    given = parser.parse_args()
-    pull_request(files=given.files, lines=given.lines)
+    options = parser.parse_args()
+    pull_request(files=options.files, lines=options.lines)
     print(f"| repository | commits | files | median s | slowest s | {' | '.join(KINDS)} |")
-    for item in given.repositories:
-        name, _, folder = item.partition("=")
-        commits(name, Path(folder), last=given.commits, show=given.show)
+    for repository in options.repositories:
+        name, _, folder = repository.partition("=")
+        commits(name, Path(folder), last=options.commits, show=options.show)
 
 
 if __name__ == "__main__":

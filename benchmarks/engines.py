@@ -260,7 +260,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     stages = measure(Sizes(tuple(chosen.slots), chosen.waves, chosen.sorries), chosen.engines)
     print(shown(stages))
     if chosen.json is not None:
-        chosen.json.write_text(json.dumps({"on": on, "stages": [asdict(one) for one in stages]}, indent=1))
+        chosen.json.write_text(
+            json.dumps({"on": on, "stages": [asdict(stage) for stage in stages]}, indent=1)
+        )
     return 0
 
 

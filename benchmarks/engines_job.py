@@ -22,8 +22,8 @@ ANSWERS_OF_REPL = 100
 def work(spec: JobSpec[ProveSpec], reporter: Reporter) -> dict[str, Any]:
     """Wait for the sorries of the specification one after the other."""
     parameters = spec.parameters
-    for number, wanted in enumerate(parameters.sorries):
-        reporter.progress(number, len(parameters.sorries), wanted.path)
+    for number, target in enumerate(parameters.sorries):
+        reporter.progress(number, len(parameters.sorries), target.path)
         began = time.monotonic()
         calls = 0
         if number % 2:
@@ -36,8 +36,8 @@ def work(spec: JobSpec[ProveSpec], reporter: Reporter) -> dict[str, Any]:
             repository=parameters.repository,
             branch=parameters.branch,
             sha=parameters.sha,
-            sorry=wanted.sorry,
-            blob=wanted.blob,
+            sorry=target.sorry,
+            blob=target.blob,
             prover=parameters.prover,
             rung=parameters.rung.number,
             model=parameters.model,
@@ -57,7 +57,7 @@ def work(spec: JobSpec[ProveSpec], reporter: Reporter) -> dict[str, Any]:
             job=spec.job,
         )
         reporter.events(
-            [Recorded(f"repository:{parameters.repository}", body, (wanted.sorry, wanted.blob, spec.job))]
+            [Recorded(f"repository:{parameters.repository}", body, (target.sorry, target.blob, spec.job))]
         )
     used = resource.getrusage(resource.RUSAGE_SELF)
     return {"processor_s": round(used.ru_utime + used.ru_stime, 3)}

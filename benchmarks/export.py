@@ -52,11 +52,11 @@ def main() -> None:
     """Measure, and print a line for each reading."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--megabytes", type=int, default=2000, help="size of the export; default: 2000")
-    wanted = parser.parse_args().megabytes * 10**6
+    size_bytes = parser.parse_args().megabytes * 10**6
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "export.ndjson"
         with file.open("w", encoding="utf-8") as out:
-            n_lines = sum(1 for line in lines_of(wanted // _BYTES_A_LINE) if out.write(line + "\n"))
+            n_lines = sum(1 for line in lines_of(size_bytes // _BYTES_A_LINE) if out.write(line + "\n"))
         size, before = file.stat().st_size, peak_bytes()
         began = time.process_time()
         with file.open(encoding="utf-8") as lines:

@@ -1,4 +1,4 @@
-"""Measure models of their real sizes on a GPU, along the product's own path, beside ReProver's way in the same run.
+"""Measure models of their real sizes on a GPU, on the product's path, beside ReProver's way.
 
     python -m benchmarks.gpu [--only PART ...] [--folder FOLDER] [--json FILE]
     python -m benchmarks.gpu --quick        # tiny shapes, on the CPU too: does it run?
@@ -219,7 +219,7 @@ def measure_embedding(bench: Bench) -> Iterator[Row]:
     digest = tensors_digest(encoder.state_dict())
     rates = []
     # Once beforehand: the first call of each shape chooses and loads its kernels.
-    for name, given in (("warm", texts[: sizes.slow_texts]), ("index", texts)):
+    for name, batch in (("warm", texts[: sizes.slow_texts]), ("index", texts)):
         index = EmbeddingIndex(
             bench.folder / name,
             weights=digest,
@@ -227,8 +227,8 @@ def measure_embedding(bench: Bench) -> Iterator[Row]:
             d_model=encoder.config.hidden_size,
         )
         began = time.perf_counter()
-        index.vectors(given, encoder, byte_ids)
-        rates.append(len(given) / (time.perf_counter() - began))
+        index.vectors(batch, encoder, byte_ids)
+        rates.append(len(batch) / (time.perf_counter() - began))
     few = texts[: sizes.slow_texts]
 
     def to_powers_of_two(rows: Sequence[Ids]) -> tuple[Tensor, Tensor]:
@@ -318,7 +318,7 @@ def _config(bench: Bench, **changes: Any) -> RetrieverConfig:
 
 
 def _data(bench: Bench, config: RetrieverConfig, pairs: int, *, seed: int = 0) -> RetrievalDataModule:
-    """Return a data module of at least `pairs` pairs; premises and states have the lengths of Lean's declarations."""
+    """Return a data module of at least `pairs` pairs, with texts as long as Lean's declarations."""
     folder = bench.folder / f"data-{pairs}-{seed}"
     if not folder.exists():
         files = max(2, bench.sizes.premises // 20)
@@ -556,13 +556,13 @@ PARTS: Mapping[str, Callable[[Bench], Iterator[Row]]] = {
 }
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", nargs="+", choices=[*PARTS], metavar="PART", help="some of them")
     parser.add_argument("--quick", action="store_true", help="tiny shapes, on the CPU too: does it run?")
     parser.add_argument("--folder", type=Path, help="make the temporary folder in here (a local disk)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
-    options = parser.parse_args(given)
+    options = parser.parse_args(arguments)
     cuda = torch.cuda.is_available()
     rows: list[Row] = []
     if not cuda and not options.quick:

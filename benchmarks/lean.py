@@ -1,4 +1,4 @@
-"""Measure the client of the Lean REPL and the pool with programs without any cost, and searches with each Lean here.
+"""Measure the REPL's client and the pool with programs without cost, and searches with each Lean here.
 
     python benchmarks/lean.py [--quick] [--only NAME ...] [--json FILE]
 
@@ -217,7 +217,7 @@ async def measure_together(bench: Bench) -> AsyncIterator[Row]:
 
 
 async def measure_checkout(bench: Bench) -> AsyncIterator[Row]:
-    """Measure taking a process for a search: an idle one, and one to be started (Python's own start, not Lean's)."""
+    """Measure taking a process for a search: an idle one, and a new one (Python's start, not Lean's)."""
     backend = scripted.backend()
     key = bench.key(backend)
     async with ReplPool(PoolLimits(processes=1)) as pool:
@@ -297,7 +297,7 @@ _TRIED = (
 def real_leans() -> dict[str, LeanBackend]:
     """Return the real Leans of this machine by kind and version."""
     builds = find_leans(backend="auto", repl="", sandbox="none").builds
-    leans = {f"{one.kind} {one.toolchain.rpartition(':')[2]}": one for one in builds}
+    leans = {f"{build.kind} {build.toolchain.rpartition(':')[2]}": build for build in builds}
     with suppress(UnavailableError):
         leans["server v4.35.0, own library"] = wheel.backend()
     return leans
@@ -323,7 +323,7 @@ async def measure_search(bench: Bench) -> AsyncIterator[Row]:
                 ready = time.perf_counter() - began
                 where = f"{name}, {above} lemmas above"
                 yield Row("search", f"a session's start, {where}", 1000 * ready, "ms")
-                samples = await _tried(session, bench.sizes.tactics)
+                samples = await _time_tactics(session, bench.sizes.tactics)
                 yield Row(
                     "search",
                     f"a tactic, {where}",
@@ -358,14 +358,14 @@ async def measure_search(bench: Bench) -> AsyncIterator[Row]:
                     await other.ready()
                     began = time.perf_counter()
                     both = await asyncio.gather(
-                        *(_tried(one, bench.sizes.tactics) for one in (session, other))
+                        *(_time_tactics(one, bench.sizes.tactics) for one in (session, other))
                     )
                     rate = sum(map(len, both)) / (time.perf_counter() - began)
                 yield Row("search", f"tactics of two processes, {where}", rate, "tactics/s")
                 yield Row("search", f"memory of one process, {where}", _resident_mib(process), "MiB")
 
 
-async def _tried(session: Session, count: int) -> list[float]:
+async def _time_tactics(session: Session, count: int) -> list[float]:
     """Return the seconds of each of `count` tactics in one place."""
     (root,) = await session.distil(_PLACE)
     samples = []
@@ -380,7 +380,7 @@ async def _tried(session: Session, count: int) -> list[float]:
 
 
 async def _in_one_text(session: Session, steps: Sequence[str], count: int) -> tuple[float, float]:
-    """Return the median seconds of the twelve tactics one by one, and in one text with a copy for each, in turns."""
+    """Return the median seconds of the twelve tactics one by one, and in one text with copies, in turns."""
     (root,) = await session.distil(_PLACE)
     state = root
     for step in steps:

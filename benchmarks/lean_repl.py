@@ -1,4 +1,4 @@
-"""A REPL with the same answer to every tactic, for `benchmarks/lean.py`: no logic, no think time but the given one.
+"""A REPL with one answer to every tactic, for `benchmarks/lean.py`: no logic, and a given think time.
 
 python -I -S lean_repl.py --reply=FILE [--think-ms=MS] MODULE...
 """

@@ -57,7 +57,7 @@ def _url(number: int) -> str:
 
 
 def fill(settings: Settings, folder: Path, sorries: int, *, paused: bool) -> None:
-    """Make the log of one repository with this number of open sorries, and the view with as many of each other one."""
+    """Make the log of one repository with these open sorries, and a view with as many of each other one."""
     paths = settings.paths
     paths.state.mkdir(mode=0o700)
     tip, first = events.sha("tip"), settings.repos[0].key
@@ -143,10 +143,10 @@ def measure(settings: Settings, turns: int) -> dict[str, float]:
     result["due jobs"] = len(its.plan.due)
     result["memory after, MB"] = process.memory_info().rss / 1e6
     result["nothing new, ms (median)"] = _median(its.turn, turns)
-    seen = iter(settings.repos * (1 + turns // len(settings.repos)))
+    repositories = iter(settings.repos * (1 + turns // len(settings.repos)))
 
     def after_an_event() -> float:
-        body = events.observed(events.sha("tip")).model_copy(update={"repository": next(seen).key})
+        body = events.observed(events.sha("tip")).model_copy(update={"repository": next(repositories).key})
         its.planner.changed([body])
         return its.turn()
 

@@ -160,14 +160,14 @@ def measured_parts(folder: Path, remotes: Sequence[Path]) -> Iterator[tuple[Chil
 def one_round(server: Child, poller: Child) -> Round:
     """Ask every repository once."""
     server.ask("forget")
-    told = poller.ask("round")
+    answer = poller.ask("round")
     answered = server.ask("statuses")
     statuses = answered["statuses"]
     return Round(
         requests=sum(statuses.values()),
         not_modified=int(statuses.get("304", 0)),
         server_cpu_s=answered["cpu_s"],
-        **told,
+        **answer,
     )
 
 
@@ -196,9 +196,9 @@ def measure(folder: Path, sizes: Sizes) -> list[Row]:
     ]
 
 
-def _expect(found: Round, *, changed: int) -> None:
-    if found.changed != changed:
-        raise BenchmarkError(f"a round found {found.changed} changes where there were {changed}")
+def _expect(result: Round, *, changed: int) -> None:
+    if result.changed != changed:
+        raise BenchmarkError(f"a round found {result.changed} changes where there were {changed}")
 
 
 def _rows(

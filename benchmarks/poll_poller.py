@@ -1,4 +1,4 @@
-"""The poller of `benchmarks/poll.py`, as a process of its own: `python -m benchmarks.poll_poller config.toml`.
+"""The poller of `benchmarks/poll.py`, a process: `python -m benchmarks.poll_poller config.toml`.
 
 It is the daemon's polling and nothing else of the daemon. Reads a word a line: `round` asks every repository
 once and answers with the cost for this process and its git processes.

@@ -1,4 +1,4 @@
-"""The share of a proof's premises found by BM25 and MePo in real repositories, without Lean and without training.
+"""Measure the share of a proof's premises found by BM25 and MePo in real repositories, without Lean.
 
     python -m benchmarks.premises FOLDER [--theorems 100] [--seed 0]
 
@@ -55,14 +55,14 @@ def measure(data: dict[str, Any], *, theorems: int, rng: random.Random) -> dict[
     nameless: dict[str, list[int]] = {}
     for number, doc in enumerate(data["docs"]):
         nameless.setdefault(_statement(doc, "</a>"), []).append(number)
-    asked = rng.sample(data["queries"], min(theorems, len(data["queries"])))
-    result: dict[str, Any] = {"premises": len(corpus), "theorems": len(asked)}
+    queries = rng.sample(data["queries"], min(theorems, len(data["queries"])))
+    result: dict[str, Any] = {"premises": len(corpus), "theorems": len(queries)}
     names = metrics_of(_RETRIEVED)
     for who, make in SELECTORS.items():
         selector = make(corpus)
         begun = time.process_time()
         rated = []
-        for statement, used, _path in asked:
+        for statement, used, _path in queries:
             allowed = np.ones(len(corpus), dtype=np.bool_)
             allowed[nameless.get(_statement(statement, ":"), [])] = False
             allowed[used] = True
@@ -70,12 +70,12 @@ def measure(data: dict[str, Any], *, theorems: int, rng: random.Random) -> dict[
             rated.append(rate(tuple(sorted(used)), ranking, retrieved=_RETRIEVED))
         took = time.process_time() - begun
         means = dict(zip(names, 100 * np.mean(rated, axis=0), strict=True))
-        result[who] = {name: float(means[name]) for name in _SHOWN} | {"ms": 1000 * took / len(asked)}
+        result[who] = {name: float(means[name]) for name in _SHOWN} | {"ms": 1000 * took / len(queries)}
     return result
 
 
 def _statement(text: str, after: str) -> str:
-    """Return a declaration's text without its keyword and name: the common part of a theorem and its premise."""
+    """Return a declaration's text without its keyword and name: the part shared with its premise."""
     return " ".join(text.partition(after)[2].split())
 
 

@@ -1,4 +1,4 @@
-"""How often the promotion rule refuses a model as good as the one in use, and one with a loss on one of ten tasks.
+"""Measure how often the promotion rule refuses an equally good model, and one with a loss on one of ten tasks.
 
 Both answer the same steps; a step's score is the share of its premises found, each with probability 0.6. For
 the new model a tenth of the steps is drawn anew. Three cases of it are as good: all tasks alike; one task
@@ -101,8 +101,8 @@ def fallen_to(rng: np.random.Generator, steps: int, *, grows: bool) -> float:
         result = luck < recall
         size += steps // 10 if grows else 0
         new, in_use = (
-            _measurement(f"{number}", "own", known[:size].tolist(), dataset=f"{size}")
-            for number, known in ((training, result), (training - 1, before))
+            _measurement(f"{number}", "own", scores[:size].tolist(), dataset=f"{size}")
+            for number, scores in ((training, result), (training - 1, before))
         )
         decision = decide(
             Measured([new]),

@@ -45,7 +45,7 @@ SEED = 1
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """The amount of everything. The theorems are of 3 to 5 atoms; the model has learned from others of 2 to 4."""
+    """The amounts. The theorems are of 3 to 5 atoms; the model has learned from others of 2 to 4."""
 
     theorems: int = 60
     learned_from: int = 80
@@ -77,13 +77,13 @@ class Bench:
     def _make(self) -> tuple[list[Theorem], TacticModel]:
         sizes = self.sizes
         say("a model is fine-tuned")
-        learned = [one for size in (2, 3, 4) for one in shapes(SEED, size, sizes.learned_from)]
-        known = {one.header.partition("(")[2] for one in learned}
-        wanted = -(-sizes.theorems // 3)
+        learned = [shape for size in (2, 3, 4) for shape in shapes(SEED, size, sizes.learned_from)]
+        texts = {one.header.partition("(")[2] for one in learned}
+        of_each = -(-sizes.theorems // 3)
         fresh: list[Theorem] = []
         for size in (3, 4, 5):
-            others = shapes(SEED + 1, size, 2 * wanted)
-            fresh += [one for one in others if one.header.partition("(")[2] not in known][:wanted]
+            others = shapes(SEED + 1, size, 2 * of_each)
+            fresh += [one for one in others if one.header.partition("(")[2] not in texts][:of_each]
         rows = asyncio.run(steps_of(learned, self.folder))
         base = make_model(self.folder / "base", rows, seed=SEED, hidden=sizes.hidden, layers=sizes.layers)
         trainer = SFTTrainer(
@@ -102,11 +102,11 @@ class Bench:
 
     def proved(self) -> Proved:
         """Prove the theorems as a prove job does."""
-        given, model = self.made()
+        theorems, model = self.made()
         sizes = self.sizes
         return asyncio.run(
             prove(
-                given,
+                theorems,
                 Generator(model),
                 self.folder,
                 processes=1,
@@ -120,16 +120,16 @@ class Bench:
 
 def measure_throughput(bench: Bench) -> Iterator[Row]:
     """Measure the same theorems and model, each way with one process of Lean at a time."""
-    given, model = bench.made()
+    theorems, model = bench.made()
     ours = bench.proved()
-    say(f"LeanDojo-v2's loop, {len(given)} theorems")
+    say(f"LeanDojo-v2's loop, {len(theorems)} theorems")
     began = time.monotonic()
     result = 0
-    for theorem in given:
+    for theorem in theorems:
         result += asyncio.run(prove_peer.search(theorem, model, bench.folder, seed=SEED)) is not None
     seconds = time.monotonic() - began
-    peer, share = 60 * len(given) / seconds, result / len(given)
-    of = f"{len(given)} theorems"
+    peer, share = 60 * len(theorems) / seconds, result / len(theorems)
+    of = f"{len(theorems)} theorems"
     yield Row("throughput", f"{of} by best-first search in batches", ours.per_minute, "theorems/min")
     yield Row("throughput", f"{of} by LeanDojo-v2's loop", peer, "theorems/min")
     ratio = ours.per_minute / peer
@@ -152,12 +152,12 @@ def about() -> dict[str, Any]:
     return machine() | {"packages": {name: metadata.version(name) for name in names}, "threads": 1}
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a fraction of the size: does it run?")
     parser.add_argument("--folder", type=Path, help="make the temporary folder in here (a local disk)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
-    options = parser.parse_args(given)
+    options = parser.parse_args(arguments)
     sizes = QUICK if options.quick else Sizes()
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     torch.set_num_threads(1)

@@ -51,22 +51,25 @@ def shapes(seed: int, size: int, n: int) -> list[Theorem]:
     Four propositions are given, and the goal is made of those and of its own assumptions. Each goal has one
     right tactic, by its main connective.
     """
-    rng, made, seen = random.Random(f"shapes/{seed}/{size}"), list[Theorem](), set[str]()
+    rng, theorems, headers = random.Random(f"shapes/{seed}/{size}"), list[Theorem](), set[str]()
     for _ in range(100 * n):
         atoms = rng.sample("pqrstuvw", 8)
         goal, steps = _shape(rng, size, atoms[:4], atoms[4:])
         hypotheses = " ".join(f"(h{number} : {atom})" for number, atom in enumerate(atoms[:4]))
         header = f"({' '.join(sorted(atoms))} : Prop) {hypotheses} : {goal}"
-        if header not in seen:
-            seen.add(header)
-            made.append(
+        if header not in headers:
+            headers.add(header)
+            theorems.append(
                 Theorem(
-                    f"shape_{size}_{len(made)}", f"theorem shape_{size}_{len(made)} {header}", steps, size
+                    f"shape_{size}_{len(theorems)}",
+                    f"theorem shape_{size}_{len(theorems)} {header}",
+                    steps,
+                    size,
                 )
             )
-        if len(made) == n:
-            return made
-    raise BenchmarkError(f"there are only {len(made)} different theorems of {size} atoms, not {n}")
+        if len(theorems) == n:
+            return theorems
+    raise BenchmarkError(f"there are only {len(theorems)} different theorems of {size} atoms, not {n}")
 
 
 def lean(project: Path) -> ReplKey:
@@ -81,7 +84,7 @@ def lean(project: Path) -> ReplKey:
         raise BenchmarkError(str(error)) from error
 
 
-async def steps_of(given: Sequence[Theorem], project: Path, *, processes: int = 2) -> Rows:
+async def steps_of(theorems: Sequence[Theorem], project: Path, *, processes: int = 2) -> Rows:
     """Run the theorems' own proofs; return their states and tactics.
 
     Raises:
@@ -89,7 +92,7 @@ async def steps_of(given: Sequence[Theorem], project: Path, *, processes: int = 
     """
     rows: list[Row] = []
     async with ReplPool(PoolLimits(processes=processes)) as pool, Session(pool, lean(project)) as session:
-        for theorem in given:
+        for theorem in theorems:
             (root,) = await session.distil(theorem.text())
             state = root
             for number, tactic in enumerate(theorem.steps):
@@ -100,7 +103,7 @@ async def steps_of(given: Sequence[Theorem], project: Path, *, processes: int = 
                 state = answer.state
             if state.goals:
                 raise BenchmarkError(f"{theorem.name}: its proof leaves goals")
-    return Rows(tuple(rows), len(given), {})
+    return Rows(tuple(rows), len(theorems), {})
 
 
 def make_model(
@@ -151,24 +154,26 @@ def make_model(
     return folder
 
 
-def _shape(rng: random.Random, size: int, given: list[str], others: list[str]) -> tuple[str, tuple[str, ...]]:
-    """Return a consequence of `given`, and the tactics to prove it."""
+def _shape(
+    rng: random.Random, size: int, hypotheses: list[str], others: list[str]
+) -> tuple[str, tuple[str, ...]]:
+    """Return a consequence of the hypotheses, and the tactics to prove it."""
     if size == 1:
-        return rng.choice([atom for atom in given if atom]), ("assumption",)
+        return rng.choice([atom for atom in hypotheses if atom]), ("assumption",)
     connective = rng.choice("∧↔→")
     if connective == "→":
         assumed = rng.choice(others)
-        rest, steps = _shape(rng, size - 1, [*given, assumed], others)
-        return f"{assumed} → {_apart(rest)}", (f"intro h{len(given)}", *steps)
+        rest, steps = _shape(rng, size - 1, [*hypotheses, assumed], others)
+        return f"{assumed} → {_apart(rest)}", (f"intro h{len(hypotheses)}", *steps)
     part = rng.randint(1, min(2, size - 1))
     if connective == "∧":
-        left, first = _shape(rng, part, given, others)
-        right, second = _shape(rng, size - part, given, others)
+        left, first = _shape(rng, part, hypotheses, others)
+        right, second = _shape(rng, size - part, hypotheses, others)
         return f"{_apart(left)} ∧ {_apart(right)}", ("constructor", *first, *second)
     # Each side follows by itself; the other one is one more hypothesis.
-    left, back = _shape(rng, part, [*given, ""], others)
-    right, forth = _shape(rng, size - part, [*given, ""], others)
-    intro = f"intro h{len(given)}"
+    left, back = _shape(rng, part, [*hypotheses, ""], others)
+    right, forth = _shape(rng, size - part, [*hypotheses, ""], others)
+    intro = f"intro h{len(hypotheses)}"
     return f"{_apart(left)} ↔ {_apart(right)}", ("constructor", intro, *forth, intro, *back)
 
 

@@ -80,7 +80,7 @@ def next_tactic(model: TacticModel, goals: tuple[Goal, ...], rng: random.Random)
     ids = torch.tensor([model.prompts.ids(state_of(goals))])
     generator: Any = model.model
     with torch.no_grad():
-        said = generator.generate(
+        tokens = generator.generate(
             ids,
             attention_mask=torch.ones_like(ids),
             do_sample=True,
@@ -91,7 +91,7 @@ def next_tactic(model: TacticModel, goals: tuple[Goal, ...], rng: random.Random)
             pad_token_id=model.tokenizer.pad_token_id,
             eos_token_id=model.prompts.end,
         )
-    texts = model.tokenizer.batch_decode(said[:, ids.shape[1] :], skip_special_tokens=True)
+    texts = model.tokenizer.batch_decode(tokens[:, ids.shape[1] :], skip_special_tokens=True)
     result = [tactic for text in texts if (tactic := _first_line(text)) and tactic != "sorry"]
     return rng.choice(result) if result else None
 

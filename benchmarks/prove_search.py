@@ -48,7 +48,7 @@ class Proved:
 
 
 async def prove(
-    given: Sequence[Theorem],
+    theorems: Sequence[Theorem],
     generator: Generator,
     project: Path,
     *,
@@ -88,10 +88,10 @@ async def prove(
                         unchecked += 1
 
         async with asyncio.TaskGroup() as tasks:
-            for theorem in given:
+            for theorem in theorems:
                 tasks.create_task(one(theorem))
     seconds = time.monotonic() - began
-    return Proved(len(given), scripts, unchecked, seconds, nodes, calls, generator.counts)
+    return Proved(len(theorems), scripts, unchecked, seconds, nodes, calls, generator.counts)
 
 
 async def accepted(session: Session, theorem: Theorem, proof: Sequence[str]) -> bool:

@@ -88,10 +88,10 @@ class Remote:
         git(self.path, "update-ref", f"refs/heads/{self.branch}", sha)
 
 
-def git(repository: Path, *arguments: str, given: str = "") -> str:
+def git(repository: Path, *arguments: str, text: str = "") -> str:
     result = subprocess.run(
         ["git", "-C", str(repository), *arguments],
-        input=given,
+        input=text,
         capture_output=True,
         encoding="utf-8",
         errors="surrogateescape",
@@ -138,7 +138,7 @@ def without_history(repository: Path, line: list[str]) -> dict[str, str]:
         kept = {row.split(" ")[0]: row for row in head.split("\n") if not row.startswith(" ")}
         rows = [kept["tree"], *([f"parent {parent}"] if parent else []), kept["author"], kept["committer"]]
         text = "\n".join(rows) + f"\n\n{message}\n"
-        parent = git(repository, "hash-object", "-t", "commit", "-w", "--stdin", given=text)
+        parent = git(repository, "hash-object", "-t", "commit", "-w", "--stdin", text=text)
         origins[parent] = sha
     return origins
 
@@ -196,7 +196,7 @@ class Replay:
 
     def wait_scanned(self, remote: Remote, sha: str, *, since: float) -> float:
         """Wait until the commit is scanned in the view; return the seconds since `since`."""
-        while not self._scanned(remote, sha):
+        while not self._is_scanned(remote, sha):
             if self.process.poll() is not None:
                 raise ReplayError(f"the daemon ended with {self.process.returncode}; see {self.log}")
             if time.monotonic() - since > DEADLINE_S:
@@ -206,7 +206,7 @@ class Replay:
             time.sleep(LOOK_EVERY_S)
         return time.monotonic() - since
 
-    def _scanned(self, remote: Remote, sha: str) -> bool:
+    def _is_scanned(self, remote: Remote, sha: str) -> bool:
         view = queries.connect(self.paths.database_db)
         try:
             for repository in queries.repositories(view):
@@ -315,13 +315,13 @@ def tables(rows: list[Row]) -> str:
             )
         lines.append("")
         later = [row for row in own if not row.baseline]
-        seen = [row.seen_after_s for row in later]
+        seconds = [row.seen_after_s for row in later]
         totals.append(
             _line(
                 name,
                 len(later),
-                f"{statistics.median(seen):.2f}",
-                f"{max(seen):.2f}",
+                f"{statistics.median(seconds):.2f}",
+                f"{max(seconds):.2f}",
                 _mib(max(row.job_peak_rss_bytes or 0 for row in later)),
                 sum(row.files for row in later),
                 sum(row.files_failed for row in later),

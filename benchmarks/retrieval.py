@@ -76,7 +76,7 @@ _BYTES = (15, 68, 155, 609, 2_186, 6_000)
 
 
 def lengths_of_lean(count: int, *, stream: int) -> npt.NDArray[np.int64]:
-    """Return lengths in bytes like those of Lean core's declarations, drawn from a stream of random numbers."""
+    """Return lengths in bytes like those of Lean core's declarations, from a stream of random numbers."""
     rng = np.random.Generator(np.random.Philox(key=[3407, 6], counter=[0, 0, 0, stream]))
     return np.exp(np.interp(rng.random(count), _SHARES, np.log(_BYTES))).astype(np.int64)
 
@@ -146,7 +146,7 @@ class Bench:
 
 
 def measure_batches(bench: Bench) -> Iterator[Row]:
-    """Measure batches of the training split on one thread; the data module's preparation is measured apart."""
+    """Measure batches of the training split on one thread, without the data module's preparation."""
     sizes = bench.sizes
     model = make_tiny_retriever(bench.folder / "tokens", d_model=16, layers=1)
     dataset = write_dataset(
@@ -204,8 +204,8 @@ def measure_batches(bench: Bench) -> Iterator[Row]:
         return
     say(f"batches: LeanDojo-v2, {size}")
     numbers = (sizes.batch_size, NEGATIVES, IN_FILE, MAX_SEQ_LEN, sizes.pairs)
-    given = (str(bench.peer), str(dataset), str(model), *map(str, numbers))
-    command = [sys.executable, "-m", "benchmarks.retrieval_peer", *given]
+    arguments = (str(bench.peer), str(dataset), str(model), *map(str, numbers))
+    command = [sys.executable, "-m", "benchmarks.retrieval_peer", *arguments]
     theirs: dict[str, float] = json.loads(
         run(command, env={"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"})
     )
@@ -318,7 +318,7 @@ def in_order(lengths: Sequence[int], _fits: object) -> Iterator[list[int]]:
 
 
 def measure_embedding(bench: Bench) -> Iterator[Row]:
-    """Measure both ways with the same texts and encoder, as long as Lean's declarations, cut at 1,023 bytes."""
+    """Measure both ways with one encoder on texts as long as Lean's declarations, cut at 1,023 bytes."""
     sizes = bench.sizes
     folder = make_tiny_retriever(bench.folder / "encoder", d_model=64, layers=2)
     encoder, tokens = load_encoder(folder), load_tokens(folder)
@@ -386,9 +386,9 @@ def held_for_the_gradient(encoder: Encoder, work: Callable[[], torch.Tensor]) ->
 
 
 def measure_negatives(bench: Bench) -> Iterator[Row]:
-    """Train random encoders of 65,856 weights as the daemon does, on the same pairs; measure the test split."""
+    """Train random encoders of 65,856 weights as the daemon does, on the same pairs; test each."""
     sizes = bench.sizes
-    found: dict[tuple[int, str], list[float]] = {}
+    recalls: dict[tuple[int, str], list[float]] = {}
     for seed in sizes.seeds:
         folder = bench.folder / f"negatives-{seed}"
         model = make_tiny_retriever(folder / "model", seed=seed, layers=1)
@@ -413,9 +413,9 @@ def measure_negatives(bench: Bench) -> Iterator[Row]:
             result = learn(TaskData("one", dataset), chain, config, parent=None)
             measured = measure(chain.path(result.checkpoint), TaskData("one", dataset), config)
             for name in ("recall@1", "recall@10"):
-                found.setdefault((hard, name), []).append(100 * measured.metrics[name].mean)
+                recalls.setdefault((hard, name), []).append(100 * measured.metrics[name].mean)
     for name in ("recall@1", "recall@10"):
-        without, with_one = found[0, name], found[1, name]
+        without, with_one = recalls[0, name], recalls[1, name]
         for what, values in (("without hard negatives", without), ("with one of three", with_one)):
             yield Row("negatives", f"{name}, {what}", statistics.fmean(values), "%", samples=tuple(values))
         gained = [after - before for before, after in zip(without, with_one, strict=True)]
@@ -445,16 +445,16 @@ def measure_incremental(bench: Bench) -> Iterator[Row]:
         imports=1,
         held_out=0.02,
     )
-    after = TaskData("library", _grown(before.dataset, bench.folder / "grown", sizes.new_theorems))
+    after = TaskData("library", _grow(before.dataset, bench.folder / "grown", sizes.new_theorems))
     chain, indices = Chain(bench.folder / "library-chain"), bench.folder / "library-indices"
-    whole, whole_seconds = _timed(lambda: learn(before, chain, config, parent=None, indices=indices))
+    whole, whole_seconds = _time(lambda: learn(before, chain, config, parent=None, indices=indices))
     at = chain.path(whole.checkpoint)
     in_use = measure(at, before, config, indices=indices)
-    appeared, appeared_seconds = _timed(lambda: measure(at, after, config, indices=indices))
-    small, small_seconds = _timed(
+    appeared, appeared_seconds = _time(lambda: measure(at, after, config, indices=indices))
+    small, small_seconds = _time(
         lambda: learn(after, chain, config, parent=whole.checkpoint, earlier=[before], indices=indices)
     )
-    promoted, promoted_seconds = _timed(
+    promoted, promoted_seconds = _time(
         lambda: measure(chain.path(small.checkpoint), after, config, indices=indices)
     )
     pairs, new = (
@@ -482,8 +482,8 @@ def measure_incremental(bench: Bench) -> Iterator[Row]:
     yield Row(of, f"processor time of measuring, weights that learned {grown}", promoted_seconds, "s")
 
 
-def _grown(before: Path, folder: Path, theorems: int) -> Path:
-    """Write a dataset with two more files, of 100 premises and theorems to train on; they import the last one."""
+def _grow(before: Path, folder: Path, theorems: int) -> Path:
+    """Write a dataset with two more files of 100 premises, and theorems; they import the last file."""
     added = write_dataset(
         folder, files=2, premises_per_file=50, theorems=theorems, prefix="New", held_out=0.0
     )
@@ -500,7 +500,7 @@ def _grown(before: Path, folder: Path, theorems: int) -> Path:
     return folder
 
 
-def _timed(work: Callable[[], Made]) -> tuple[Made, float]:
+def _time(work: Callable[[], Made]) -> tuple[Made, float]:
     began = time.process_time()
     return work(), time.process_time() - began
 
@@ -517,12 +517,12 @@ MEASUREMENTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
 
 def about() -> dict[str, Any]:
     """Return the machine and the versions of the run."""
-    said = machine()
+    facts = machine()
     names = ("torch", "transformers", "pytorch-lightning")
-    return said | {"packages": {name: metadata.version(name) for name in names}, "threads": 1}
+    return facts | {"packages": {name: metadata.version(name) for name in names}, "threads": 1}
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--only", nargs="+", choices=sorted(MEASUREMENTS), metavar="NAME", help="some of them"
@@ -532,7 +532,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--no-peer", action="store_true", help="measure nothing against LeanDojo-v2")
     parser.add_argument("--folder", type=Path, help="make the temporary folder in here (a local disk)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
-    options = parser.parse_args(given)
+    options = parser.parse_args(arguments)
     names = [name for name in MEASUREMENTS if not options.only or name in options.only]
     sizes = QUICK if options.quick else Sizes()
     torch.set_num_threads(1)
@@ -541,8 +541,8 @@ def main(given: Sequence[str] | None = None) -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="everlean-benchmark-", dir=options.folder) as temporary:
             folder = Path(temporary)
-            wanted = "batches" in names and not options.no_peer
-            peer = (options.peer or fetch_peer(folder)) if wanted else None
+            with_peer = "batches" in names and not options.no_peer
+            peer = (options.peer or fetch_peer(folder)) if with_peer else None
             bench = Bench(folder, sizes, peer.resolve() if peer else None)
             for name in names:
                 say(f"{name} …")

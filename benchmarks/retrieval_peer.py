@@ -71,13 +71,13 @@ def make_batches(module: Any, dataset: Path, model: str, sizes: list[int], pairs
     ready = time.process_time() - began
     batches = iter(data.train_dataloader())
     next(batches)
-    made = 0
+    count = 0
     began = time.process_time()
     for batch in batches:
-        made += len(batch["context"])
-        if made >= pairs:
+        count += len(batch["context"])
+        if count >= pairs:
             break
-    return {"ready": ready, "seconds": time.process_time() - began, "pairs": made}
+    return {"ready": ready, "seconds": time.process_time() - began, "pairs": count}
 
 
 def main(print_: Callable[[str], None] = print) -> int:

@@ -140,21 +140,21 @@ def measure_strength(
     )
 
 
-def rows_of(loss: Loss, found: Strength) -> Iterator[Row]:
-    name = f"{loss}, {found.weights:,} weights"
-    yield Row("strength", f"{name}: lambda that was set", found.strength, "")
+def rows_of(loss: Loss, result: Strength) -> Iterator[Row]:
+    name = f"{loss}, {result.weights:,} weights"
+    yield Row("strength", f"{name}: lambda that was set", result.strength, "")
     yield Row(
-        "strength", f"{name}: share of the loss's gradient, steps 1 to {FIRST_STEPS:g}", found.first, ""
+        "strength", f"{name}: share of the loss's gradient, steps 1 to {FIRST_STEPS:g}", result.first, ""
     )
-    yield Row("strength", f"{name}: the same, after them", found.after, "")
+    yield Row("strength", f"{name}: the same, after them", result.after, "")
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--losses", nargs="+", choices=get_args(Loss), default=get_args(Loss))
     parser.add_argument("--most", type=int, default=10**9, metavar="WEIGHTS", help="leave larger ones out")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures here too")
-    options = parser.parse_args(given)
+    options = parser.parse_args(arguments)
     torch.set_num_threads(1)
     rows: list[Row] = []
     for each in SHAPES:

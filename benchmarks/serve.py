@@ -1,4 +1,4 @@
-"""Measure the server: requests/s, and seconds for an answer, for 1, 16 and 64 clients; batched and one at a time.
+"""Measure the server's requests/s and answers' seconds for 1, 16 and 64 clients, batched and one at a time.
 
     python benchmarks/serve.py [--quick] [--json FILE] [--folder FOLDER] [--seconds S] [--repeats N]
 

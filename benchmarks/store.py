@@ -152,7 +152,7 @@ def measure_export(bench: Bench) -> Iterator[Row]:
 
 
 def measure_import(bench: Bench) -> Iterator[Row]:
-    """Measure a database of LeanDojo's into an empty log, checked and on disk; theirs makes objects in memory of it."""
+    """Measure importing LeanDojo's database into an empty log, durably; theirs makes objects in memory."""
     small, _ = bench.sizes.export
     folder = bench.folder / "import"
     folder.mkdir()
@@ -171,7 +171,7 @@ def measure_import(bench: Bench) -> Iterator[Row]:
 
 
 def measure_append(bench: Bench) -> Iterator[Row]:
-    """Measure the log with all its checks, and the same rows into the same tables by sqlite3 alone, turn by turn."""
+    """Measure the log with all its checks, and the same rows by sqlite3 alone, turn by turn."""
     sizes = bench.sizes
     folder = bench.folder / "append"
     folder.mkdir()
@@ -194,10 +194,10 @@ def measure_append(bench: Bench) -> Iterator[Row]:
             took["ours in batches"].append(timed(_append, log, batch))
             took["raw in batches"].append(timed(plain_rows.put, plain_rows.of(batch)))
         view.catch_up()
-        seen = []
+        seconds = []
         for index in range(sizes.single_appends // 4):
             _append(log, [_event(-2, index)])
-            seen.append(timed(view.catch_up))
+            seconds.append(timed(view.catch_up))
     rates = {name: 1 / statistics.median(times) for name, times in took.items()}
     share = rates["ours"] / rates["raw"]
     yield Row("append", "one by one, ours", rates["ours"], "events/s")
@@ -208,12 +208,12 @@ def measure_append(bench: Bench) -> Iterator[Row]:
     yield Row("append", f"{name}, ours", sizes.batch * rates["ours in batches"], "events/s")
     yield Row("append", f"{name}, sqlite3 alone", sizes.batch * rates["raw in batches"], "events/s")
     yield Row("append", f"{name}, share", 100 * share, "%", "at least 30", share >= 0.3)
-    yield Row("append", "from one append to its row in the view", 1000 * statistics.median(seen), "ms")
+    yield Row("append", "from one append to its row in the view", 1000 * statistics.median(seconds), "ms")
     yield from _measure_waiting(bench)
 
 
 def _measure_waiting(bench: Bench) -> Iterator[Row]:
-    """Measure single appends through the log, of writers waiting together and one after the other, turn by turn."""
+    """Measure single appends of writers waiting together and one after the other, turn by turn."""
     took: dict[str, list[float]] = {"together": [], "in turn": []}
     batches = [
         [Batch([_event(turn, index)], {STREAM: Expect.ANY}, {}) for index in range(WRITERS)]
@@ -373,8 +373,8 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="everlean-benchmark-", dir=options.folder) as temporary:
             folder = Path(temporary)
-            asked = not options.no_peer and {"commit", "export", "import"} & set(names)
-            peer = options.peer or (fetch_peer(folder) if asked else None)
+            with_peer = not options.no_peer and {"commit", "export", "import"} & set(names)
+            peer = options.peer or (fetch_peer(folder) if with_peer else None)
             bench = Bench(folder, sizes, peer.resolve() if peer and not options.no_peer else None)
             for name in names:
                 say(f"{name} …")

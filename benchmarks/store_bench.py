@@ -1,4 +1,4 @@
-"""The common parts of the measurements in `benchmarks/store.py`: sizes, rows, libraries, the peer, the machine."""
+"""The common parts of `benchmarks/store.py`'s measurements: sizes, rows, libraries, peer, machine."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Row:
 
 @dataclass(slots=True)
 class Bench:
-    """The common parts of the measurements: the folder, the amounts, the peer, and the libraries made so far."""
+    """The common parts of the measurements: the folder, the amounts, the peer, and the libraries so far."""
 
     folder: Path
     sizes: Sizes
@@ -108,9 +108,9 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def timed(work: Callable[..., object], *given: Any, **named: Any) -> float:
+def timed(work: Callable[..., object], *arguments: Any, **named: Any) -> float:
     began = time.perf_counter()
-    work(*given, **named)
+    work(*arguments, **named)
     return time.perf_counter() - began
 
 
@@ -160,11 +160,11 @@ def table(rows: Sequence[Row]) -> str:
     """Return a table of Markdown, one row a figure."""
     lines = ["| | what | measured | target | reached |", "|---|---|---|---|---|"]
     for row in rows:
-        value = "not measured" if row.value is None else f"{_rounded(row.value)} {row.unit}"
+        value = "not measured" if row.value is None else f"{_round(row.value)} {row.unit}"
         reached = {True: "yes", False: "**no**", None: ""}[row.reached]
         lines.append(f"| {row.of} | {row.what} | {value} | {row.target} | {reached} |")
     return "\n".join(lines)
 
 
-def _rounded(value: float) -> str:
+def _round(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -152,21 +152,21 @@ class Repository:
             changed = self._files
         else:
             changed = rng.sample(self._files, min(len(self._files), geometric(rng, FILES_A_COMMIT)))
-        made = Commit((self.stream, observed), len(changed))
+        result = Commit((self.stream, observed), len(changed))
         lives: list[Event] = []
         for file in changed:
             file.blob = sha(self.key, file.path, self.commits)
             if baseline:
                 first_sorries(file, rng)
             else:
-                made.steps += edit(file, rng, number=self.commits)
+                result.steps += edit(file, rng, number=self.commits)
             places, payload = scan(file)
-            made.events.append((self.stream, self._file_scanned(file, places, payload)))
-            made.payloads.append(payload)
-            lives += self._lives(file, places, made)
-        made.events += [*lives, self._followed(made, baseline=baseline)]
-        made.events.append((self.stream, self._scanned(base, len(changed))))
-        return made
+            result.events.append((self.stream, self._file_scanned(file, places, payload)))
+            result.payloads.append(payload)
+            lives += self._lives(file, places, result)
+        result.events += [*lives, self._theorems_followed(result, baseline=baseline)]
+        result.events.append((self.stream, self._commit_scanned(base, len(changed))))
+        return result
 
     def prove(self, sorries: list[tuple[str, SorryPlace]]) -> list[Event]:
         """Return the events of one job for these sorries of the newest commit."""
@@ -177,16 +177,16 @@ class Repository:
         """Its newest commit."""
         return At(self.key, self._sha)
 
-    def _followed(self, made: Commit, *, baseline: bool) -> Event:
-        payload = json.dumps([step.as_json() for step in made.steps]).encode()
-        made.payloads.append(payload)
+    def _theorems_followed(self, commit: Commit, *, baseline: bool) -> Event:
+        payload = json.dumps([step.as_json() for step in commit.steps]).encode()
+        commit.payloads.append(payload)
         body = TheoremsFollowed(
             repository=self.key,
             branch="main",
             sha=self._sha,
             baseline=baseline,
             unread=(),
-            counts=dict(Counter(name for step in made.steps for name in step.steps)),
+            counts=dict(Counter(name for step in commit.steps for name in step.steps)),
             steps=digest(payload),
         )
         return self.stream, body
@@ -208,40 +208,42 @@ class Repository:
             scan=digest(payload),
         )
 
-    def _lives(self, file: SourceFile, places: dict[str, SorryPlace], made: Commit) -> Iterator[Event]:
+    def _lives(self, file: SourceFile, places: dict[str, SorryPlace], commit: Commit) -> Iterator[Event]:
         rng = self._random
-        for item in file.declarations:
-            restated, item.restated = item.restated, False
-            if item.life == "none":
+        for declaration in file.declarations:
+            restated, declaration.restated = declaration.restated, False
+            if declaration.life == "none":
                 continue
-            if item.life == "gone":
-                item.life = "none"
-                life = self._life(item.sorry)
+            if declaration.life == "gone":
+                declaration.life = "none"
+                life = self._life(declaration.sorry)
                 removed = rng.random() < REMOVED
                 yield (
                     self.stream,
                     SorryRemoved(**life) if removed else SorryFilled(**life, by="people", proof=None),
                 )
                 continue
-            place = places[item.name]
+            place = places[declaration.name]
             body: SorryEvent
-            if item.life == "new":
-                again = bool(item.sorry)
-                item.life = "held"
-                item.sorry = item.sorry or sorry_id(self.key, item.name, item.statement_hash, 0)
-                body = SorryOpened(**self._life(item.sorry), place=place, reopened=again)
+            if declaration.life == "new":
+                again = bool(declaration.sorry)
+                declaration.life = "held"
+                declaration.sorry = declaration.sorry or sorry_id(
+                    self.key, declaration.name, declaration.statement_hash, 0
+                )
+                body = SorryOpened(**self._life(declaration.sorry), place=place, reopened=again)
             elif restated:
-                body = SorryChanged(**self._life(item.sorry), place=place, statement_before="True")
+                body = SorryChanged(**self._life(declaration.sorry), place=place, statement_before="True")
             else:
                 what: Literal["context", "line"] = "context" if rng.random() < IN_CONTEXT_ONLY else "line"
-                body = SorryMoved(**self._life(item.sorry), place=place, what=(what,))
-            made.to_prove.append((item.sorry, place))
+                body = SorryMoved(**self._life(declaration.sorry), place=place, what=(what,))
+            commit.to_prove.append((declaration.sorry, place))
             yield self.stream, body
 
     def _life(self, sorry: str) -> dict[str, str]:
         return {"repository": self.key, "branch": "main", "sha": self._sha, "sorry": sorry}
 
-    def _scanned(self, base: str | None, n_files: int) -> CommitScanned:
+    def _commit_scanned(self, base: str | None, n_files: int) -> CommitScanned:
         return CommitScanned(
             repository=self.key,
             branch="main",

@@ -47,7 +47,7 @@ def prove(at: At, sorries: Sequence[tuple[str, SorryPlace]], rng: random.Random)
     for sorry, place in sorries:
         result = rng.random() < FOUND
         if result:
-            checks += _found(at, sorry, place, job, events, rng)
+            checks += _proof_events(at, sorry, place, job, events, rng)
         attempt = AttemptFinished(
             repository=at.repository,
             branch="main",
@@ -90,7 +90,7 @@ def prove(at: At, sorries: Sequence[tuple[str, SorryPlace]], rng: random.Random)
     return [*events, (f"job:{job}", end), *checks]
 
 
-def _found(
+def _proof_events(
     at: At, sorry: str, place: SorryPlace, job: str, events: list[Event], rng: random.Random
 ) -> list[Event]:
     text = f"simpa using {place.declaration}_aux"

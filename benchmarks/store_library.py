@@ -1,4 +1,4 @@
-"""A library of theorems for `benchmarks/store.py`: scanned and traced, in our database and in LeanDojo-v2's form.
+"""A library of theorems for `benchmarks/store.py`, scanned and traced, in our form and LeanDojo-v2's.
 
 Files of 25 theorems with 3 tactics each (if they have a tactic proof), from
 `tests.support.traced_repository`: both databases hold the same theorems, premises and states. A later commit
@@ -160,7 +160,7 @@ def write_for_leandojo(n_theorems: int, target: Path) -> None:
             record = {"file_path": file.path, **theorem.as_json()}
             sorry = any("sorry" in step.tactic for step in theorem.tactics)
             (unproved if sorry else proven).append(record)
-        premises = [item.as_json() for item in file.premises if item.full_name is not None]
+        premises = [premise.as_json() for premise in file.premises if premise.full_name is not None]
         premise_files.append({"path": file.path, "imports": list(file.imports), "premises": premises})
     record = {
         "url": URL,
@@ -173,7 +173,7 @@ def write_for_leandojo(n_theorems: int, target: Path) -> None:
         "sorry_theorems_proved": [],
         "sorry_theorems_unproved": unproved,
         "premise_files": premise_files,
-        "files_traced": [item["path"] for item in premise_files],
+        "files_traced": [premise_file["path"] for premise_file in premise_files],
         "pr_url": None,
     }
     with target.open("w", encoding="utf-8") as output:

@@ -25,8 +25,8 @@ from typing import Any
 class _Nothing:
     """Stands for any name in a missing module; a decorator leaves its function as it is."""
 
-    def __call__(self, *given: Any, **_named: Any) -> Any:
-        return given[0] if len(given) == 1 and callable(given[0]) else self
+    def __call__(self, *arguments: Any, **_named: Any) -> Any:
+        return arguments[0] if len(arguments) == 1 and callable(arguments[0]) else self
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):

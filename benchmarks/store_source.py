@@ -1,4 +1,4 @@
-"""Lean source files for `benchmarks/store_history.py`: made up, edited by each commit, and read as by the scanner."""
+"""Lean source files for `benchmarks/store_history.py`: made up, edited by commits, read as by the scanner."""
 
 from __future__ import annotations
 
@@ -73,20 +73,20 @@ def _new_declaration(file: int, index: int, rng: random.Random) -> Decl:
 
 def first_sorries(file: SourceFile, rng: random.Random) -> None:
     """Put sorries into a file at first sight."""
-    for item in file.declarations:
+    for declaration in file.declarations:
         if rng.random() < SORRIES_A_FILE / DECLARATIONS_A_FILE:
-            item.life = "new"
+            declaration.life = "new"
 
 
 def edit(file: SourceFile, rng: random.Random, *, number: int) -> list[TheoremStep]:
-    """Change a file in commit `number`: lines move; now and then a statement or a proof does; sorries come and go.
+    """Change a file in commit `number`: lines, now and then a statement or a proof, and sorries.
 
     Returns the steps of its theorems.
     """
     file.shift += rng.randrange(3)
     declarations = file.declarations
     touched: dict[int, list[Step]] = {}
-    before = [_before(file, item) for item in declarations]
+    before = [_before(file, declaration) for declaration in declarations]
     for _ in range(_poisson(rng, OPENED_A_FILE)):
         index = rng.randrange(len(declarations))
         if declarations[index].life == "none":

@@ -1,4 +1,4 @@
-"""python -m experiments FILE [--folder DIR] [--out DIR]: run an experiment, and write its table and its chart.
+"""python -m experiments FILE [--folder DIR] [--out DIR]: run an experiment, write its table and chart.
 
 Results in its log are not measured again: after a kill, or a change of its file, a run does the rest. Ends
 with 1 and a message if the file is wrong, a task cannot be made, or a model cannot be learned or measured.
@@ -17,7 +17,7 @@ from pipeline.models.errors import LearningError
 from store.errors import LogError
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m experiments", description="Run an experiment.")
     parser.add_argument("file", type=Path, help="such as experiments/real/proving.yaml")
     parser.add_argument(
@@ -27,7 +27,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--data", type=Path, help="the folder of the files of `source: premises`, in place of the file's"
     )
-    options = parser.parse_args(given)
+    options = parser.parse_args(arguments)
     name = options.file.stem
     folder = options.folder or Path("experiments-run") / name
     try:

@@ -34,11 +34,11 @@ class Part(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _known(cls, given: object) -> object:
-        for key in given if isinstance(given, Mapping) else ():
+    def _refuse_unknown(cls, fields: object) -> object:
+        for key in fields if isinstance(fields, Mapping) else ():
             if key not in cls.model_fields:
                 raise ValueError(f"{key} is no key here; {suggestion(str(key), list(cls.model_fields))}")
-        return given
+        return fields
 
 
 # ---- tasks
@@ -300,15 +300,15 @@ def read(path: Path, data: Path | None = None) -> tuple[str, Learning | Proving]
     """
     try:
         text = path.read_text(encoding="utf-8")
-        given = yaml.safe_load(text)
+        content = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ExperimentError(
             f"{path} cannot be read: {error}; name a YAML file such as experiments/real/*.yaml"
         ) from error
-    if not isinstance(given, dict):
+    if not isinstance(content, dict):
         raise ExperimentError(f"{path}: it holds no keys; see experiments/real/*.yaml")
     try:
-        result = TypeAdapter[Learning | Proving](Experiment).validate_python(given)
+        result = TypeAdapter[Learning | Proving](Experiment).validate_python(content)
     except ValidationError as error:
         lines = [
             f"{path}: {setting_name(each['loc']) or 'the file'}: {each['msg'].removeprefix('Value error, ')}"

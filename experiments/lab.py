@@ -102,7 +102,7 @@ def as_text(part: BaseModel) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class TrialResult:
     """The log's results of one trial. `seconds`: of processor time, all its figures together."""
 
     figures: Mapping[str, Mapping[str, float]]
@@ -153,9 +153,9 @@ class Lab:
         Raises:
             ValueError: a figure is no finite number.
         """
-        known = self._figures.get((trial.identity, what))
-        if known is not None:
-            return known.figures
+        recorded = self._figures.get((trial.identity, what))
+        if recorded is not None:
+            return recorded.figures
         began = time.process_time()
         result = dict(measure())
         seconds = time.process_time() - began
@@ -196,14 +196,14 @@ class Lab:
         )
         self._append(body, event_id("end of a trial of an experiment", trial.identity))
 
-    def finished(self, trial: Trial) -> Known | None:
+    def finished(self, trial: Trial) -> TrialResult | None:
         """Return a trial's results; None before its end."""
         ended = self._finished.get(trial.identity)
         if ended is None:
             return None
         own = {what: one for (identity, what), one in self._figures.items() if identity == trial.identity}
         seconds = sum(one.seconds + one.figures.get("processor_seconds", 0.0) for one in own.values())
-        return Known({what: one.figures for what, one in own.items()}, ended.order, seconds)
+        return TrialResult({what: one.figures for what, one in own.items()}, ended.order, seconds)
 
     @property
     def head(self) -> str:

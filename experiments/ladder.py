@@ -1,4 +1,4 @@
-"""The rungs of the ladder on the open sorries of repositories at pinned commits, tried and judged as by the daemon.
+"""The ladder's rungs on the open sorries of repositories at pinned commits, as the daemon tries them.
 
 Each arm has a store of its own, copied after the repositories are fetched, built and traced: a sorry solved
 by one arm is still open for another. A sorry counts as solved if the whole gate has verified its proof.
@@ -32,16 +32,16 @@ class RungAgent(BaseAgent):
     seconds = 60.0
 
     @classmethod
-    def of(cls, given: Repositories, say: Say) -> tuple[RungAgent, list[Pinned]]:
+    def of(cls, repositories: Repositories, say: Say) -> tuple[RungAgent, list[Pinned]]:
         """Return an agent, and these repositories, fetched, built and traced; finished work is not repeated.
 
         Raises:
             AgentError: one cannot be read, built or traced.
         """
-        agent = cls(state_dir=given.state, config=given.config, say=say)
+        agent = cls(state_dir=repositories.state, config=repositories.config, say=say)
         result = []
-        for one in given.repositories:
-            agent._set_up(address(one.url), one.commit)
+        for repository in repositories.repositories:
+            agent._set_up(address(repository.url), repository.commit)
             result.append(agent.repos[-1])
         return agent, result
 
@@ -82,40 +82,40 @@ Listed = frozenset[tuple[str, str, str, int]]
 """The repository's key, the commit, the file's path and the line of each sorry of a list."""
 
 
-def of_sorrydb(given: SorryDB) -> tuple[Repositories, Listed]:
+def of_sorrydb(source: SorryDB) -> tuple[Repositories, Listed]:
     """Return the repositories of a list of SorryDB's, each at its commit, and its sorries.
 
     Raises:
         ExperimentError: the file is no such list.
     """
     try:
-        sorries = _List.model_validate_json(given.file.read_bytes()).sorries
+        sorries = _List.model_validate_json(source.file.read_bytes()).sorries
     except (OSError, ValidationError) as error:
         raise ExperimentError(
-            f"{given.file} is no list of SorryDB's: {error}; take one from https://github.com/SorryDB/sorrydb-data"
+            f"{source.file} is no list of SorryDB's: {error}; take one from https://github.com/SorryDB/sorrydb-data"
         ) from error
     repositories = Repositories(
         source="repositories",
-        state=given.state,
-        config=given.config,
+        state=source.state,
+        config=source.config,
         repositories=tuple(
             Repository(url=url, commit=commit)
-            for url, commit in dict.fromkeys((one.repo.remote, one.repo.commit) for one in sorries)
+            for url, commit in dict.fromkeys((sorry.repo.remote, sorry.repo.commit) for sorry in sorries)
         ),
     )
     return repositories, frozenset(
         (
-            repository_key(address(one.repo.remote)),
-            one.repo.commit,
-            one.location.path,
-            one.location.start_line,
+            repository_key(address(sorry.repo.remote)),
+            sorry.repo.commit,
+            sorry.location.path,
+            sorry.location.start_line,
         )
-        for one in sorries
+        for sorry in sorries
     )
 
 
 def solved_sorries(
-    given: Repositories | SorryDB,
+    source: Repositories | SorryDB,
     rung: int,
     trial: Trial,
     lab: Lab,
@@ -131,10 +131,10 @@ def solved_sorries(
     Raises:
         ExperimentError: a repository cannot be read, built or traced, or the rung lacks its model.
     """
-    given, listed = of_sorrydb(given) if isinstance(given, SorryDB) else (given, None)
+    source, listed = of_sorrydb(source) if isinstance(source, SorryDB) else (source, None)
     solved: dict[str, float] = {}
     try:
-        agent, pinned = RungAgent.of(given, lab.say)
+        agent, pinned = RungAgent.of(source, lab.say)
         own = lab.folder / "states" / trial.identity
         if not own.exists():
             _copy(agent.settings.paths, own)
@@ -145,11 +145,11 @@ def solved_sorries(
         for one in pinned:
             # One at a time: a list may have several commits of one repository.
             agent.repos = [one]
-            for item in agent.prove().sorries:
-                row = item.sorry
-                wanted = listed is None or (one.key, one.commit, row.path, row.line) in listed
-                if wanted and row.sorry not in but_not:
-                    solved[row.sorry] = max(solved.get(row.sorry, 0.0), float(item.verdict == "proved"))
+            for sorry in agent.prove().sorries:
+                row = sorry.sorry
+                is_listed = listed is None or (one.key, one.commit, row.path, row.line) in listed
+                if is_listed and row.sorry not in but_not:
+                    solved[row.sorry] = max(solved.get(row.sorry, 0.0), float(sorry.verdict == "proved"))
     except AgentError as error:
         raise ExperimentError(str(error)) from error
     return solved

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from experiments.file import Arm, ExperimentError, Learning, Letters, Order, Pretrained, TinyModel
-from experiments.lab import Known, Lab, Trial, as_text
+from experiments.lab import Lab, Trial, TrialResult, as_text
 from experiments.lifelong import averages, lifelong_metrics
 from experiments.results import Result, gain, mean_at, with_interval
 from experiments.tasks import asked_alone, base_of, contents, joined, make_tasks, ordered
@@ -98,18 +98,18 @@ def matrices(experiment: Learning, lab: Lab) -> dict[str, list[Matrix]]:
         ExperimentError, LearningError: as `run`.
     """
     result = _measured(experiment, lab)
-    return {label: [_matrix(known, experiment.metric) for known in each] for label, each in result.items()}
+    return {label: [_matrix(trial, experiment.metric) for trial in each] for label, each in result.items()}
 
 
-def _measured(experiment: Learning, lab: Lab) -> dict[str, list[Known]]:
+def _measured(experiment: Learning, lab: Lab) -> dict[str, list[TrialResult]]:
     arms = {_trial(experiment, one, seed): one for seed in experiment.seeds for one in _arms(experiment)}
     for trial in lab.each([*arms]):
         _Run(experiment, arms[trial], trial, lab).run()
-    rows: dict[str, list[Known]] = {}
+    rows: dict[str, list[TrialResult]] = {}
     for trial, one in arms.items():
-        known = lab.finished(trial)
-        assert known is not None
-        rows.setdefault(one.label, []).append(known)
+        result = lab.finished(trial)
+        assert result is not None
+        rows.setdefault(one.label, []).append(result)
     return rows
 
 
@@ -135,9 +135,9 @@ in it. *Forgetting* (FM, Chaudhry et al. 2018): the best that a task ever had le
 average over the tasks seen so far."""
 
 
-def _result(experiment: Learning, found: Mapping[str, Sequence[Known]]) -> Result:
+def _result(experiment: Learning, results: Mapping[str, Sequence[TrialResult]]) -> Result:
     metric = experiment.metric
-    measured = {label: [_matrix(known, metric) for known in each] for label, each in found.items()}
+    measured = {label: [_matrix(trial, metric) for trial in each] for label, each in results.items()}
     ends = {label: [final(rows) for rows in each] for label, each in measured.items()}
     first = next(iter(ends.values()))
     rows, lines = [], []
@@ -153,7 +153,7 @@ def _result(experiment: Learning, found: Mapping[str, Sequence[Known]]) -> Resul
         messages += [
             with_interval([one[name] for one in textbook]) if several else "" for name in ("FM", "BWT")
         ]
-        seconds = sum(known.seconds for known in found[label]) / len(found[label])
+        seconds = sum(trial.seconds for trial in results[label]) / len(results[label])
         rows.append((label, *messages, f"{seconds:.0f}"))
         n = len(each[0])
         curves: list[Sequence[float | None]] = [
@@ -180,17 +180,17 @@ def _result(experiment: Learning, found: Mapping[str, Sequence[Known]]) -> Resul
         "transfer",
         "processor s a seed",
     )
-    total = sum(known.seconds for each in found.values() for known in each)
+    total = sum(trial.seconds for each in results.values() for trial in each)
     return Result(head, tuple(rows), chart, _MEANING.format(metric=metric), total, without_lean=letters)
 
 
-def _matrix(known: Known, metric: str) -> Matrix:
-    n = len(known.order)
+def _matrix(trial: TrialResult, metric: str) -> Matrix:
+    n = len(trial.order)
     rows = []
-    for j, name in enumerate(known.order):
+    for j, name in enumerate(trial.order):
         row: list[float] = []
         for k in range(j, n):
-            one = known.figures.get(f"{name} after {k + 1}")
+            one = trial.figures.get(f"{name} after {k + 1}")
             if one is not None:
                 row.append(_percent(one, metric))
         rows.append(row)
@@ -222,15 +222,15 @@ class _Kept:
     choice: float
 
 
-def _front(experiment: Learning, found: Mapping[str, Sequence[Known]]) -> Result:
+def _front(experiment: Learning, results: Mapping[str, Sequence[TrialResult]]) -> Result:
     arms = {one.label: one for one in _arms(experiment)}
     by_arm: dict[str, list[list[_Kept]]] = {}
     seconds: dict[str, list[float]] = {}
-    for label, trials in found.items():
+    for label, trials in results.items():
         own = by_arm.setdefault(arms[label].name, [[] for _ in trials])
-        for place, known in zip(own, trials, strict=True):
-            place.append(_kept(known, experiment.metric))
-        seconds.setdefault(arms[label].name, []).extend(known.seconds for known in trials)
+        for place, trial in zip(own, trials, strict=True):
+            place.append(_figures_of(trial, experiment.metric))
+        seconds.setdefault(arms[label].name, []).extend(trial.seconds for trial in trials)
     kept = {
         name: [_Kept(*map(statistics.fmean, zip(*map(_columns, orders), strict=True))) for orders in each]
         for name, each in by_arm.items()
@@ -279,7 +279,7 @@ def _front(experiment: Learning, found: Mapping[str, Sequence[Known]]) -> Result
         "gain of base",
         "processor s",
     )
-    total = sum(known.seconds for each in found.values() for known in each)
+    total = sum(trial.seconds for each in results.values() for trial in each)
     return Result(head, tuple(rows), chart, _FRONT_MEANING.format(metric=experiment.metric), total)
 
 
@@ -287,17 +287,17 @@ def _columns(one: _Kept) -> tuple[float, float, float, float]:
     return one.after, one.final, one.base, one.choice
 
 
-def _kept(known: Known, metric: str) -> _Kept:
-    n = len(known.order)
+def _figures_of(trial: TrialResult, metric: str) -> _Kept:
+    n = len(trial.order)
 
     def of(what: str) -> float:
-        return _percent(known.figures[what], metric)
+        return _percent(trial.figures[what], metric)
 
-    final = [of(f"{name} after {n}") for name in known.order]
+    final = [of(f"{name} after {n}") for name in trial.order]
     # For tasks learned at once, or not at all, nothing was measured on the way.
-    own = (f"{name} after {k}" for k, name in enumerate(known.order, start=1))
-    after = [of(what) if what in known.figures else end for what, end in zip(own, final, strict=True)]
-    chosen = [of(f"{name} for choices") for name in (*known.order, _BASE)]
+    own = (f"{name} after {k}" for k, name in enumerate(trial.order, start=1))
+    after = [of(what) if what in trial.figures else end for what, end in zip(own, final, strict=True)]
+    chosen = [of(f"{name} for choices") for name in (*trial.order, _BASE)]
     return _Kept(
         statistics.fmean(after), statistics.fmean(final), of(f"{_BASE} after {n}"), statistics.fmean(chosen)
     )
@@ -316,14 +316,14 @@ class _Run:
         self._arm, self._trial, self._lab, seed = one.arm, trial, lab, trial.seed
         self._keep = experiment.keep_checkpoints
         self._tasks_folder = lab.folder / "tasks" / str(seed)
-        given = make_tasks(experiment.tasks, self._tasks_folder, seed, lab.say)
-        self._tasks = ordered(given, one.order, seed)
+        tasks = make_tasks(experiment.tasks, self._tasks_folder, seed, lab.say)
+        self._tasks = ordered(tasks, one.order, seed)
         self._folder = lab.folder / "trials" / trial.identity
         self._chain = Chain(self._folder / "chain")
         model = experiment.model
         self._base: TaskData | None = None
         if isinstance(model, Pretrained):
-            self._base, model = _pretrained(experiment, model, lab)
+            self._base, model = _pretrain(experiment, model, lab)
         elif isinstance(model, TinyModel):
             place = lab.folder / "models" / f"{model.d_model}x{model.layers}-{seed}"
             model = str(make_tiny_retriever(place, seed=seed, d_model=model.d_model, layers=model.layers))
@@ -348,7 +348,7 @@ class _Run:
     def _in_turn(self) -> None:
         parent: str | None = None
         for k, task in enumerate(self._tasks):
-            parent = self._learned(task, parent, self._tasks[:k])
+            parent = self._learn(task, parent, self._tasks[:k])
             # A repository's own adapter where each has one, else the checkpoint.
             models = {one.name: model_for(self._chain.path(parent), one.name) for one in self._tasks[: k + 1]}
             if k + 1 == len(self._tasks):
@@ -356,12 +356,12 @@ class _Run:
             elif self._base is not None:
                 self._measure(task, models[task.name], k)
             else:
-                for seen in self._tasks[: k + 1]:
-                    self._measure(seen, models[seen.name], k)
+                for earlier in self._tasks[: k + 1]:
+                    self._measure(earlier, models[earlier.name], k)
 
     def _apart(self) -> None:
         """Learn each task from the first weights, left unchanged."""
-        learned = {task.name: self._learned(task, None, ()) for task in self._tasks}
+        learned = {task.name: self._learn(task, None, ()) for task in self._tasks}
         self._at_the_end({name: str(self._chain.path(checkpoint)) for name, checkpoint in learned.items()})
 
     def _at_the_end(self, models: Mapping[str, str]) -> None:
@@ -380,10 +380,10 @@ class _Run:
     def _together(self) -> None:
         """Learn everything at once: as many steps as the arms in turn take in all."""
         everything = joined(self._tasks, self._tasks_folder.with_name(f"{self._trial.seed}-joined"))
-        result = str(self._chain.path(self._learned(everything, None, ())))
+        result = str(self._chain.path(self._learn(everything, None, ())))
         self._at_the_end(dict.fromkeys((one.name for one in self._tasks), result))
 
-    def _learned(self, task: TaskData, parent: str | None, earlier: Sequence[TaskData]) -> str:
+    def _learn(self, task: TaskData, parent: str | None, earlier: Sequence[TaskData]) -> str:
         """Return the checkpoint of a task: made now, or found, or continued from its run's last saved step."""
         began = time.process_time()
         result = learn(task, self._chain, self._config, parent=parent, earlier=earlier)
@@ -400,18 +400,18 @@ class _Run:
         self._measured(f"{task.name} after {after + 1}", task, model, "test")
 
     def _measured(self, what: str, task: TaskData, model: str, split: str) -> None:
-        asked = task if self._base is None else asked_alone(task)
+        target = task if self._base is None else asked_alone(task)
 
         def found() -> Mapping[str, float]:
             if self._arm.learned == "by words":
-                return _by_words(asked, model, split, self._config)
+                return _by_words(target, model, split, self._config)
             # After one checkpoint's first measurement, all others find its premises embedded.
             indices = (
                 None
                 if self._config.model_name.startswith(str(self._lab.folder))
                 else self._folder / "indices"
             )
-            metrics = measure(model, asked, self._config, split=split, indices=indices).metrics
+            metrics = measure(model, target, self._config, split=split, indices=indices).metrics
             return {name: one.mean for name, one in metrics.items()}
 
         self._lab.once(self._trial, what, found)
@@ -420,13 +420,13 @@ class _Run:
 def _by_words(task: TaskData, model: str, split: str, config: RetrieverConfig) -> Mapping[str, float]:
     """Return BM25's results on a task's split, by the measures' own names."""
     data = data_module(task.dataset, config, tokens_of=model)
-    asked = data.examples(split)
-    ranked = {"bm25": rank_baselines(data.corpus, asked, retrieved=config.num_retrieved)["bm25"]}
-    rated = rate_rankings(ranked, asked, retrieved=config.num_retrieved, seed=config.seed)
+    examples = data.examples(split)
+    ranked = {"bm25": rank_baselines(data.corpus, examples, retrieved=config.num_retrieved)["bm25"]}
+    rated = rate_rankings(ranked, examples, retrieved=config.num_retrieved, seed=config.seed)
     return {name: rated[f"bm25 {name}"].mean for name in metrics_of(config.num_retrieved)}
 
 
-def _pretrained(experiment: Learning, model: Pretrained, lab: Lab) -> tuple[TaskData, str]:
+def _pretrain(experiment: Learning, model: Pretrained, lab: Lab) -> tuple[TaskData, str]:
     """Return the base's task and the model trained on it, made once for all trials."""
     name = hashlib.sha256("".join((as_text(model), *contents(model.base))).encode()).hexdigest()[:16]
     place = lab.folder / "models" / name

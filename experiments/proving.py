@@ -19,7 +19,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from experiments.file import ExperimentError, LibraryTheorems, Prover, Proving, Repositories, SorryDB
-from experiments.lab import Known, Lab, Trial, as_text
+from experiments.lab import Lab, Trial, TrialResult, as_text
 from experiments.ladder import solved_sorries
 from experiments.results import Result, gain, with_interval
 from experiments.theorems import COMMITS, HELD_OUT, Library, Theorem
@@ -70,11 +70,11 @@ def run(experiment: Proving, lab: Lab) -> Result:
     ]
     for trial in lab.each(trials):
         _measure(experiment, experiment.arms[trial.arm], trial, lab)
-    rows: dict[str, list[Known]] = {}
+    rows: dict[str, list[TrialResult]] = {}
     for trial in trials:
-        known = lab.finished(trial)
-        assert known is not None
-        rows.setdefault(trial.arm, []).append(known)
+        result = lab.finished(trial)
+        assert result is not None
+        rows.setdefault(trial.arm, []).append(result)
     return _result(experiment, rows)
 
 
@@ -104,9 +104,9 @@ def _measure(experiment: Proving, arm: Prover, trial: Trial, lab: Lab) -> None:
         )
         solve = partial(_within, tactics)
     for budget in experiment.budgets:
-        known = lab.once(trial, f"budget {budget}", partial(solve, budget, but_not=frozenset(result)))
-        result |= {name for name, proved in known.items() if proved}
-        lab.say(f"  budget {budget}: {len(result)} of {len(known)} proved")
+        figures = lab.once(trial, f"budget {budget}", partial(solve, budget, but_not=frozenset(result)))
+        result |= {name for name, proved in figures.items() if proved}
+        lab.say(f"  budget {budget}: {len(result)} of {len(figures)} proved")
     lab.finish(trial, [f"budget {budget}" for budget in experiment.budgets])
 
 
@@ -121,15 +121,15 @@ def _within(tactics: Mapping[str, float], budget: int, *, but_not: frozenset[str
 class _Bench:
     """The library of an experiment, with the models of a seed, trained once."""
 
-    def __init__(self, experiment: Proving, given: LibraryTheorems, seed: int, lab: Lab) -> None:
-        self._seed, self._shown, self._practice = seed, experiment.shown, experiment.practice
+    def __init__(self, experiment: Proving, theorems: LibraryTheorems, seed: int, lab: Lab) -> None:
+        self._seed, self._premises, self._practice = seed, experiment.shown, experiment.practice
         self._lab, self._folder = lab, lab.folder / "models" / f"library-{seed}"
         try:
             self._library = Library(toolchain())
         except UnavailableError as error:
             raise ExperimentError(str(error)) from error
-        self._held_out = self._library.held_out[: given.held_out]
-        self._lemmas = self._library.lemmas[: given.lemmas]
+        self._held_out = self._library.held_out[: theorems.held_out]
+        self._lemmas = self._library.lemmas[: theorems.lemmas]
         project = lab.folder / "library"
         project.mkdir(parents=True, exist_ok=True)
         self._library.build(project)
@@ -137,15 +137,15 @@ class _Bench:
 
     async def tactics(self, finder: Finder | None, most: int) -> Mapping[str, float]:
         """Map each theorem to the number of tactics in its proof; 0 if none has at most `most`."""
-        result = await self._searched(self._held_out, finder, most)
+        result = await self._search(self._held_out, finder, most)
         return {one.name: float(result[one.name][1]) for one in self._held_out}
 
-    async def _searched(
+    async def _search(
         self, theorems: Sequence[Theorem], finder: Finder | None, most: int
     ) -> dict[str, tuple[str, int]]:
         """Map each theorem to a proof accepted by Lean and its number of tactics; "" and 0 without one."""
         budget = Budget(nodes=most, seconds=SECONDS, tactic_timeout_s=60, calls=most)
-        result = dict.fromkeys((one.name for one in theorems), ("", 0))
+        result = dict.fromkeys((theorem.name for theorem in theorems), ("", 0))
         left = iter(theorems)
 
         async def search(pool: ReplPool) -> None:
@@ -162,7 +162,7 @@ class _Bench:
         self, session: Session, theorem: Theorem, finder: Finder | None, budget: Budget
     ) -> tuple[str, int]:
         (root,) = await session.distil(theorem.asked())
-        shown = None if finder is None else _shown(finder, theorem)
+        shown = None if finder is None else _show(finder, theorem)
         proposer = CuratedTactics(core_only=True, shown=shown)
         if theorem.path != HELD_OUT:
             proposer.saw(Candidate(_FINDS_ITSELF, _FINDS_ITSELF), parsed=False)
@@ -181,50 +181,52 @@ class _Bench:
             case "none":
                 return None
             case "random":
-                return _Drawn(self._corpus, self._shown, self._seed)
+                return _Drawn(self._corpus, self._premises, self._seed)
             case "bm25":
-                return WordFinder(self._corpus, premises=self._shown)
+                return WordFinder(self._corpus, premises=self._premises)
             case "mepo":
-                return _Symbols(self._corpus, premises=self._shown)
+                return _Symbols(self._corpus, premises=self._premises)
         match arm.learned:
             case "library":
-                trained = self._trained(self._learned("library", self._lemmas), None, ())
+                trained = self._train(self._dataset_of("library", self._lemmas), None, ())
             case "first commit":
                 trained = self._first()
             case "own proofs":
                 trained = self._after_commits()
-        return self._fused(trained) if arm.premises == "fused" else self._alone(trained)
+        return self._fused_finder(trained) if arm.premises == "fused" else self._alone(trained)
 
     def _alone(self, checkpoint: str) -> Finder:
-        return PremiseFinder.of_checkpoint(self._chain.folder, checkpoint, self._corpus, premises=self._shown)
+        return PremiseFinder.of_checkpoint(
+            self._chain.folder, checkpoint, self._corpus, premises=self._premises
+        )
 
-    def _fused(self, checkpoint: str) -> Finder:
-        return WordFinder(self._corpus, premises=self._shown, beside=self._alone(checkpoint))
+    def _fused_finder(self, checkpoint: str) -> Finder:
+        return WordFinder(self._corpus, premises=self._premises, beside=self._alone(checkpoint))
 
     def _first(self) -> str:
-        return self._trained(self._learned("commit 0", self._of_commit(0)), None, ())
+        return self._train(self._dataset_of("commit 0", self._of_commit(0)), None, ())
 
     def _after_commits(self) -> str:
-        """Return the checkpoint after all commits: each one's lemmas are searched, the proved ones learned."""
+        """Return the checkpoint after all commits, each searched, its proved lemmas learned."""
         checkpoint = self._first()
-        tasks = [self._learned("commit 0", self._of_commit(0))]
+        tasks = [self._dataset_of("commit 0", self._of_commit(0))]
         for number in range(1, COMMITS):
             name = f"commit {number}"
             if not (self._folder / name).exists():
                 # The lemmas `simp` uses by itself prove themselves.
                 requests = [one for one in self._of_commit(number) if not one.by_simp]
-                proofs = asyncio.run(self._searched(requests, self._fused(checkpoint), self._practice))
-                proved = [one for one in requests if proofs[one.name][0]]
+                proofs = asyncio.run(self._search(requests, self._fused_finder(checkpoint), self._practice))
+                proved = [request for request in requests if proofs[request.name][0]]
                 self._lab.say(f"  {name}: {len(proved)} of {len(requests)} lemmas proved")
-                self._learned(name, proved, {one.name: proofs[one.name][0] for one in proved})
+                self._dataset_of(name, proved, {one.name: proofs[one.name][0] for one in proved})
             task = TaskData(name, self._folder / name)
             if json.loads((task.dataset / "random" / "train.json").read_text(encoding="utf-8")):
-                checkpoint = self._trained(task, checkpoint, tasks)
+                checkpoint = self._train(task, checkpoint, tasks)
                 tasks.append(task)
         return checkpoint
 
     def _of_commit(self, number: int) -> list[Theorem]:
-        return [one for one in self._lemmas if one.commit == number]
+        return [lemma for lemma in self._lemmas if lemma.commit == number]
 
     @cached_property
     def _corpus(self) -> Corpus:
@@ -237,14 +239,14 @@ class _Bench:
     def _chain(self) -> Chain:
         return Chain(self._folder / "chain")
 
-    def _learned(
+    def _dataset_of(
         self, name: str, lemmas: Sequence[Theorem], proofs: Mapping[str, str] | None = None
     ) -> TaskData:
         """Return the dataset of lemmas and their proofs, people's unless others are given; written once."""
         folder = self._folder / name
         if not folder.exists():
             goals = asyncio.run(self._goals(lemmas))
-            texts = [(proofs or {}).get(one.name, one.proof) for one in lemmas]
+            texts = [(proofs or {}).get(lemma.name, lemma.proof) for lemma in lemmas]
             self._write(folder, list(zip(lemmas, goals, texts, strict=True)))
         return TaskData(name, folder)
 
@@ -259,9 +261,9 @@ class _Bench:
             ReplPool(PoolLimits(processes=1)) as pool,
             Session(pool, self._key, Setup()) as session,
         ):
-            return [state_of((await session.distil(one.asked()))[0].goals) for one in lemmas]
+            return [state_of((await session.distil(lemma.asked()))[0].goals) for lemma in lemmas]
 
-    def _trained(self, task: TaskData, parent: str | None, earlier: Sequence[TaskData]) -> str:
+    def _train(self, task: TaskData, parent: str | None, earlier: Sequence[TaskData]) -> str:
         base = self._folder / "base"
         if not base.exists():
             make_tiny_retriever(base, d_model=48, layers=1, seed=self._seed, texts=self._library.texts())
@@ -284,7 +286,7 @@ class _Bench:
         return learn(task, self._chain, config, parent=parent, earlier=earlier).checkpoint
 
 
-def _shown(finder: Finder, theorem: Theorem) -> ShownPremises:
+def _show(finder: Finder, theorem: Theorem) -> ShownPremises:
     async def find(state: str) -> tuple[Premise, ...]:
         return finder.find([(state, theorem.place)])[0]
 
@@ -294,9 +296,9 @@ def _shown(finder: Finder, theorem: Theorem) -> ShownPremises:
 class _Symbols(Finder):
     """MePo's ranking."""
 
-    def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
+    def rank(self, queries: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
         mepo = MePo(self.corpus)
-        return [mepo.rank(query_text(state), self._allowed(place), k) for state, place in asked]
+        return [mepo.rank(query_text(state), self._allowed(place), k) for state, place in queries]
 
 
 class _Drawn(Finder):
@@ -306,9 +308,9 @@ class _Drawn(Finder):
         super().__init__(corpus, premises)
         self._seed = seed
 
-    def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
+    def rank(self, queries: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
         result = []
-        for state, place in asked:
+        for state, place in queries:
             allowed = self._allowed(place).nonzero()[0].tolist()
             result.append(random.Random(f"{self._seed}/{state}").sample(allowed, min(k, len(allowed))))
         return result
@@ -324,12 +326,13 @@ largest budget, paired by theorem, "within" where their interval has zero in it.
 is this program's, without Lean's."""
 
 
-def _result(experiment: Proving, found: Mapping[str, Sequence[Known]]) -> Result:
+def _result(experiment: Proving, results: Mapping[str, Sequence[TrialResult]]) -> Result:
     budgets = experiment.budgets
     shares = {
-        name: [_proved(each, budgets[: at + 1]) for at in range(len(budgets))] for name, each in found.items()
+        name: [_percent_proved(each, budgets[: at + 1]) for at in range(len(budgets))]
+        for name, each in results.items()
     }
-    against = experiment.against or tuple(found)[:1]
+    against = experiment.against or tuple(results)[:1]
     rows, lines = [], []
     for name, by_budget in shares.items():
         messages = [with_interval([*of.values()]) for of in by_budget]
@@ -338,7 +341,7 @@ def _result(experiment: Proving, found: Mapping[str, Sequence[Known]]) -> Result
             "" if name == other else gain([*last.values()], [shares[other][-1][one] for one in last])
             for other in against
         ]
-        seconds = sum(known.seconds for known in found[name]) / len(found[name])
+        seconds = sum(trial.seconds for trial in results[name]) / len(results[name])
         rows.append((name, *messages, *gains, f"{seconds:.0f}"))
         lines.append(Series(name, tuple(statistics.fmean(of.values()) for of in by_budget)))
     unit = "s" if isinstance(experiment.theorems, Repositories | SorryDB) else "tactics"
@@ -358,18 +361,18 @@ def _result(experiment: Proving, found: Mapping[str, Sequence[Known]]) -> Result
     )
     meaning = _MEANING.format(
         budgets="seconds for each sorry" if unit == "s" else "tactics that are sent to Lean for each theorem",
-        seeds=", ".join(f"{name}: {len(each)}" for name, each in found.items()),
+        seeds=", ".join(f"{name}: {len(each)}" for name, each in results.items()),
     )
-    total = sum(known.seconds for each in found.values() for known in each)
+    total = sum(trial.seconds for each in results.values() for trial in each)
     return Result(head, tuple(rows), chart, meaning, total)
 
 
-def _proved(each: Sequence[Known], budgets: Sequence[int]) -> dict[str, float]:
+def _percent_proved(each: Sequence[TrialResult], budgets: Sequence[int]) -> dict[str, float]:
     """Map each theorem to the percentage of seeds with a proof in one of these budgets."""
     by_seed = []
-    for known in each:
+    for trial in each:
         proved: dict[str, float] = {}
         for budget in budgets:
-            proved |= known.figures[f"budget {budget}"]
+            proved |= trial.figures[f"budget {budget}"]
         by_seed.append(proved)
     return {name: 100 * statistics.fmean(one[name] for one in by_seed) for name in by_seed[0]}

@@ -60,8 +60,8 @@ def gain(values: Sequence[float], others: Sequence[float]) -> str:
 def mean_at(each: Sequence[Sequence[float | None]], at: int) -> float | None:
     """Return the mean over seeds of the values at a position; None if a seed has none."""
     values = [one[at] for one in each]
-    known = [value for value in values if value is not None]
-    return statistics.fmean(known) if len(known) == len(values) else None
+    numbers = [value for value in values if value is not None]
+    return statistics.fmean(numbers) if len(numbers) == len(values) else None
 
 
 def write(result: Result, experiment: Learning | Proving, lab: Lab, text: str, out: Path, shown: str) -> Path:

@@ -77,7 +77,7 @@ def make_tasks(source: Source, folder: Path, seed: int, say: Callable[[str], Non
             _once(folder, make)
             return [TaskData(name, folder / name) for name in names]
         case Repositories():
-            return _traced(source, folder, say)
+            return _trace(source, folder, say)
     _once(folder, make)
     return [TaskData(name, folder / name) for name in names]
 
@@ -93,7 +93,7 @@ def _once(folder: Path, make: Callable[[Path], object]) -> None:
     beside.rename(folder)
 
 
-def _traced(source: Repositories, folder: Path, say: Callable[[str], None]) -> list[TaskData]:
+def _trace(source: Repositories, folder: Path, say: Callable[[str], None]) -> list[TaskData]:
     """Trace repositories as the daemon does, and export each; existing traces and exports stay."""
     from daemon.leandojo import AgentError
     from experiments.ladder import RungAgent
@@ -135,7 +135,7 @@ def _traced(source: Repositories, folder: Path, say: Callable[[str], None]) -> l
 
 
 def write_letters(folder: Path, name: str, seed: int, sizes: Letters) -> TaskData:
-    """Write a task's dataset. A held-out query is asked over the held-out documents alone: they are a file's own."""
+    """Write a task's dataset. Held-out queries see the held-out documents alone: a file of their own."""
     rng = np.random.Generator(np.random.Philox(key=[seed, 99], counter=[0, 0, 0, ord(name)]))
     counts = {"Held": sizes.held_out, "Shown": sizes.steps * sizes.rows}
     corpus: list[dict[str, Any]] = []
@@ -227,15 +227,15 @@ def _read(source: Premises, name: str) -> Statements:
     """Return a repository's premises and statements, each statement once."""
     path = _file_of(source, name)
     content = path.read_bytes()
-    given = json.loads(lzma.decompress(content) if path.suffix == ".xz" else content)
+    data = json.loads(lzma.decompress(content) if path.suffix == ".xz" else content)
     queries: dict[str, list[int]] = {}
-    for text, used, _ in given["queries"]:
+    for text, used, _ in data["queries"]:
         queries.setdefault(text, used)
-    return given["docs"], list(queries.items())
+    return data["docs"], list(queries.items())
 
 
 def base_of(source: Premises, folder: Path) -> TaskData:
-    """Return all repositories of a source as one task, made in `folder`; each has the same share of test statements."""
+    """Return a source's repositories as one task, made in `folder`, with equal shares of test statements."""
     _once(
         folder,
         lambda place: write_premises(place, [_read(source, name) for name in source.repositories], 0, source),
@@ -244,7 +244,7 @@ def base_of(source: Premises, folder: Path) -> TaskData:
 
 
 def write_premises(folder: Path, repositories: Sequence[Statements], seed: int, sizes: Premises) -> None:
-    """Write a task's dataset. Test statements are asked over premises of files of their own, of all repositories."""
+    """Write a task's dataset. Test statements have premises in files of their own, of all repositories."""
     modules = {
         "Held": (sizes.held_out, sizes.asked_of),
         "Chosen": (sizes.held_out // 2, sizes.asked_of),
@@ -255,7 +255,7 @@ def write_premises(folder: Path, repositories: Sequence[Statements], seed: int, 
     for docs, queries in repositories:
         left = rng.sample(queries, len(queries))
         for module, (statements, premises) in modules.items():
-            texts, asked = content[module]
+            texts, tests = content[module]
             if module == "Shown":
                 most, own = max(1, sizes.pairs // len(repositories)), []
                 while left and most > 0:
@@ -270,9 +270,9 @@ def write_premises(folder: Path, repositories: Sequence[Statements], seed: int, 
             needed = sorted([*needed, *rng.sample(others, min(len(others), max(0, room - len(needed))))])
             place = {number: len(texts) + at for at, number in enumerate(needed)}
             texts += [docs[number] for number in needed]
-            asked += [(text, [place[number] for number in used]) for text, used in own]
+            tests += [(text, [place[number] for number in used]) for text, used in own]
     corpus, proved = [], {}
-    for module, (texts, asked) in content.items():
+    for module, (texts, tests) in content.items():
         path = f"{module}.lean"
         premises_ = []
         for number, text in enumerate(texts):
@@ -289,13 +289,13 @@ def write_premises(folder: Path, repositories: Sequence[Statements], seed: int, 
                 f"⊢ {text.removeprefix('theorem : ')[-sizes.letters :]}",
                 used,
             )
-            for number, (text, used) in enumerate(asked)
+            for number, (text, used) in enumerate(tests)
         ]
     write_dataset(folder, corpus, {"train": proved["Shown"], "val": proved["Chosen"], "test": proved["Held"]})
 
 
 def asked_alone(task: TaskData) -> TaskData:
-    """Return a task of `write_premises` without its training part, made beside it: little has to be embedded."""
+    """Return a task of `write_premises` without its training part, to embed little; made beside it."""
 
     def make(place: Path) -> None:
         lines = (task.dataset / "corpus.jsonl").read_text(encoding="utf-8").splitlines()
@@ -326,9 +326,9 @@ def joined(tasks: Sequence[TaskData], folder: Path) -> TaskData:
         proved: list[dict[str, Any]] = []
         for task in tasks:
             names: dict[str, str] = {}
-            with (task.dataset / "corpus.jsonl").open(encoding="utf-8") as given:
+            with (task.dataset / "corpus.jsonl").open(encoding="utf-8") as corpus_file:
                 # Imports come before their users.
-                for file in map(json.loads, given):
+                for file in map(json.loads, corpus_file):
                     path, imports = file["path"], [names.get(one, one) for one in file["imports"]]
                     content = json.dumps([imports, file["premises"]], sort_keys=True)
                     same = written.get(path, content) == content
@@ -364,7 +364,7 @@ def ordered(tasks: Sequence[TaskData], order: Order, seed: int) -> list[TaskData
 
 
 def easy_theorems(tasks: Sequence[TaskData]) -> dict[str, int]:
-    """Return each task's easy theorems: with at most the steps of the easiest third of all, as `store.curriculum`.
+    """Return each task's easy theorems: with the steps of the easiest third of all, as `store.curriculum`.
 
     Theorems without steps, which it deals out evenly over the thirds, count as none here.
     """

@@ -90,8 +90,8 @@ class Library:
         shutil.rmtree(beside, ignore_errors=True)
         beside.mkdir(parents=True)
         for path in _FILES:
-            made = beside / Path(path).with_suffix(".olean")
-            command: list[str | Path] = [self._toolchain / "bin" / "lean", "-o", made, SOURCES / path]
+            target = beside / Path(path).with_suffix(".olean")
+            command: list[str | Path] = [self._toolchain / "bin" / "lean", "-o", target, SOURCES / path]
             subprocess.run(command, check=True, env={"LEAN_PATH": str(beside)}, stdout=subprocess.PIPE)
         built.parent.mkdir(parents=True)
         beside.rename(built)
@@ -126,11 +126,11 @@ class Library:
             lines.append(json.dumps({"path": path, "imports": before[-1:], "premises": premises}))
             before.append(path)
         (folder / "corpus.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-        traced = [self._traced(*one) for one in learned if self.named(one[0], one[2])]
+        traced = [self._theorem_record(*one) for one in learned if self.named(one[0], one[2])]
         for split, content in (("train", traced), ("val", []), ("test", [])):
             (folder / "random" / f"{split}.json").write_text(json.dumps(content), encoding="utf-8")
 
-    def _traced(self, theorem: Theorem, state: str, proof: str) -> dict[str, Any]:
+    def _theorem_record(self, theorem: Theorem, state: str, proof: str) -> dict[str, Any]:
         uses = [
             {
                 "full_name": one.name,
@@ -140,7 +140,7 @@ class Library:
             }
             for one in self.named(theorem, proof)
         ]
-        marked = " ".join(f"<a>{one['full_name']}</a>" for one in uses)
+        marked = " ".join(f"<a>{use['full_name']}</a>" for use in uses)
         step = {
             "tactic": proof,
             "annotated_tactic": [marked, uses],
@@ -163,21 +163,21 @@ def theorems_of(file: Path, path: str) -> list[Theorem]:
     """Return the theorems of a file, in its order."""
     data = file.read_bytes()
     result = []
-    for one in scan_source(data, path=path).declarations:
-        if one.kind not in THEOREM_KINDS:
+    for declaration in scan_source(data, path=path).declarations:
+        if declaration.kind not in THEOREM_KINDS:
             continue
-        text = data[one.byte_start : one.byte_end].decode()
+        text = data[declaration.byte_start : declaration.byte_end].decode()
         before, _, proof = text.partition(":=")
         # A binder may have a value: none of these files has one.
         result.append(
             Theorem(
                 path=path,
-                name=one.name,
-                statement=one.statement,
-                code=f"theorem {one.name} {one.statement}",
+                name=declaration.name,
+                statement=declaration.statement,
+                code=f"theorem {declaration.name} {declaration.statement}",
                 proof=proof.strip().removeprefix("by").strip(),
-                start=(one.line, one.column + 1),
-                end=(one.end_line, one.end_column + 1),
+                start=(declaration.line, declaration.column + 1),
+                end=(declaration.end_line, declaration.end_column + 1),
                 by_simp="@[simp]" in before,
             )
         )

@@ -34,7 +34,7 @@ COMPAT_LAST_STEPS = 709
 """The longest proof LeanDojo-v2 can rate: e^710 is no double."""
 
 Number = TypeVar("Number", int, float)
-_Found = tuple[int, int, int, int]
+_Buckets = tuple[int, int, int, int]
 """The numbers of easy, medium, hard, and unproved theorems."""
 
 
@@ -44,7 +44,7 @@ class CompatError(LogError):
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """The limits of the buckets, in steps, both inclusive: easy up to `easy`, medium up to `medium`, hard beyond.
+    """The limits of the buckets, in steps, both inclusive; beyond `medium` is hard.
 
     Whole or fractional, as percentiles lie between two lengths; LeanDojo-v2's may be infinite or NaN.
     """
@@ -107,8 +107,8 @@ class Limit:
     @property
     def long_text(self) -> str:
         """Return "4 steps (e^4 = 54.6)"."""
-        known = "" if self.difficulty is None else f" = {self.difficulty:.4g}"
-        return f"{self.text.removeprefix('e^')} steps ({self.text}{known})"
+        value = "" if self.difficulty is None else f" = {self.difficulty:.4g}"
+        return f"{self.text.removeprefix('e^')} steps ({self.text}{value})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,13 +127,13 @@ class Ordered:
     """in order"""
 
     @classmethod
-    def of(cls, found: Curriculum, repository: str | None) -> Ordered:
+    def of(cls, source: Curriculum, repository: str | None) -> Ordered:
         """Describe a curriculum, or the place of one repository in it."""
-        limits = found.thresholds
+        limits = source.thresholds
         return cls(
-            found.compat,
+            source.compat,
             None if limits is None else Limits(Limit.of(limits.easy), Limit.of(limits.medium)),
-            [row for row in found.repositories if repository in (None, row.repository)],
+            [row for row in source.repositories if repository in (None, row.repository)],
         )
 
 
@@ -245,7 +245,7 @@ def _buckets(counted: _Counted, limits: Thresholds | None) -> tuple[int, int, in
     return easy, medium, hard
 
 
-def _rows(found: Iterable[tuple[TraceRow, _Counted, _Found]]) -> tuple[CurriculumRepository, ...]:
+def _rows(groups: Iterable[tuple[TraceRow, _Counted, _Buckets]]) -> tuple[CurriculumRepository, ...]:
     return tuple(
         CurriculumRepository(
             order,
@@ -260,7 +260,7 @@ def _rows(found: Iterable[tuple[TraceRow, _Counted, _Found]]) -> tuple[Curriculu
             files_failed=trace.files_failed,
             completeness=trace.completeness,
         )
-        for order, (trace, counted, buckets) in enumerate(found, start=1)
+        for order, (trace, counted, buckets) in enumerate(groups, start=1)
     )
 
 
@@ -301,18 +301,18 @@ def compat_difficulty(n_steps: int, *, has_sorry: bool) -> float | None:
 
 
 def _as_leandojo(counted: Iterable[tuple[TraceRow, _Counted]]) -> Curriculum:
-    known = [(trace, of_trace, _ratings(of_trace)) for trace, of_trace in counted if of_trace.theorems]
-    if not known:
+    rated = [(trace, of_trace, _ratings(of_trace)) for trace, of_trace in counted if of_trace.theorems]
+    if not rated:
         return Curriculum((), None, compat=True)
     everything: Counter[float] = Counter()
-    for _, _, ratings in known:
+    for _, _, ratings in rated:
         everything.update(ratings)
     if not everything:
         raise CompatError("no theorem has a proof step: LeanDojo-v2 stops there with an IndexError")
     ordered = sorted(everything.items())
     easy, medium = (_compat_percentile(ordered, percent) for percent in (EASY_PERCENT, MEDIUM_PERCENT))
     result = [
-        (trace, one, _compat_buckets(ratings, one.proofless, easy, medium)) for trace, one, ratings in known
+        (trace, one, _compat_buckets(ratings, one.proofless, easy, medium)) for trace, one, ratings in rated
     ]
     # The others keep their order.
     result.sort(key=lambda item: item[2][0], reverse=True)
@@ -327,7 +327,7 @@ def _ratings(counted: _Counted) -> Counter[float]:
     )
 
 
-def _compat_buckets(ratings: Mapping[float, int], proofless: int, easy: float, medium: float) -> _Found:
+def _compat_buckets(ratings: Mapping[float, int], proofless: int, easy: float, medium: float) -> _Buckets:
     """Sort one repository's theorems into their buckets.
 
     Those without steps are dealt out in three parts, the rest to hard. Nothing is below a NaN limit.

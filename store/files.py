@@ -114,7 +114,7 @@ class Lock:
         os.pwrite(self.descriptor, text.encode()[: _NOTE_BYTES - 1].ljust(_NOTE_BYTES - 1) + b"\n", 0)
 
     def is_of(self, path: Path) -> bool:
-        """Return whether the path still names the locked file: it may have been removed or replaced meanwhile."""
+        """Return whether the path still names the locked file, neither removed nor replaced."""
         try:
             return os.path.samestat(os.fstat(self.descriptor), path.stat())
         except FileNotFoundError:

@@ -160,16 +160,16 @@ def read_sides(
     measured = Measured(model_queries.evaluations(db, candidate.checkpoint), job=candidate.job)
     if in_use is None:
         return measured, None
-    known = model_queries.learned(db, in_use.model)
-    chain = model_queries.ancestry(known, in_use.checkpoint)
-    not_learned = {one.repository for one in known} - {one.repository for one in chain}
-    asked = {_task(row) for row in measured.evaluations}
+    checkpoints = model_queries.learned(db, in_use.model)
+    chain = model_queries.ancestry(checkpoints, in_use.checkpoint)
+    not_learned = {checkpoint.repository for checkpoint in checkpoints} - {one.repository for one in chain}
+    tasks = {_task(row) for row in measured.evaluations}
     rows = [
         row
         for row in model_queries.evaluations(db, in_use.checkpoint)
-        if row.repository not in not_learned or _task(row) in asked
+        if row.repository not in not_learned or _task(row) in tasks
     ]
-    own = {one.repository for one in known if one.checkpoint == candidate.checkpoint}
+    own = {row.repository for row in checkpoints if row.checkpoint == candidate.checkpoint}
     if own and candidate.parent == in_use.checkpoint and candidate.config.get("lora_by_repository"):
         measured = replace(
             measured, evaluations=[row for row in measured.evaluations if row.repository in own]
@@ -205,15 +205,17 @@ def decide(
         )
     if in_use is None:
         return Decision("promote", "it is the first of its model: there are no earlier tasks to lose", ())
-    compared = _compared(candidate.evaluations, in_use.evaluations, rule, read_blob)
+    compared = _compare_tasks(candidate.evaluations, in_use.evaluations, rule, read_blob)
     tasks = tuple(task for task, _ in compared)
     earlier = [task for task in tasks if task.before is not None]
     if not earlier:
         reason = "the checkpoint in use was measured on no test set, so what would be lost is not known"
         return Decision("unknown", reason, tasks)
     tests = _tests(compared, rule, tolerance)
-    failed = _failed(tests, LEVEL)
-    failed += _failed(_tests_before(candidate.evaluations, in_use, rule, tolerance, read_blob), LEVEL_BEFORE)
+    failed = _failures(tests, LEVEL)
+    failed += _failures(
+        _tests_before(candidate.evaluations, in_use, rule, tolerance, read_blob), LEVEL_BEFORE
+    )
     if failed:
         worst = max(failed, key=lambda test: test.lost)
         others = len(failed) - 1
@@ -246,7 +248,7 @@ def compare(
     If a task has several test sets (it grew), the newest of `before` counts, and the newest measurement of
     `after` on the same one.
     """
-    return tuple(task for task, _ in _compared(after, before, rule, read_blob))
+    return tuple(task for task, _ in _compare_tasks(after, before, rule, read_blob))
 
 
 def measured_tasks(evaluations: Iterable[EvaluationRow]) -> list[EvaluationRow]:
@@ -301,7 +303,7 @@ def before_last(promotions: Sequence[str]) -> str | None:
 
 
 def needed(
-    known: Sequence[CheckpointRow],
+    checkpoints: Sequence[CheckpointRow],
     promotions: Sequence[str],
     once_in_use: Iterable[EvaluationRow],
     *,
@@ -310,7 +312,7 @@ def needed(
     """Return the checkpoints of one model whose files may still be needed.
 
     Args:
-        known: all of the model's.
+        checkpoints: all of the model's.
         promotions: those put in use, oldest first.
         once_in_use: their evaluations.
         keep: how many to keep of the last ones in use, and of the next targets of rollbacks, the one in use
@@ -318,12 +320,12 @@ def needed(
     Needed are these; the undecided ones; those refused in favour of the one in use, since a person may still
     promote them; and the best of each task, on its newest examples.
     """
-    in_use = next((row.checkpoint for row in known if row.promoted), None)
-    checkpoints = {row.checkpoint for row in known if row.promoted_at is None and row.refused_at is None}
-    checkpoints |= {row.checkpoint for row in known if row.refused_at is not None and row.parent == in_use}
-    there = {row.checkpoint: row for row in known if row.removed_at is None}
-    used = [one for one in promotions if one in there]
-    checkpoints |= {*_standing(used)[-keep:], *list(dict.fromkeys(reversed(used)))[:keep]}
+    in_use = next((row.checkpoint for row in checkpoints if row.promoted), None)
+    ids = {row.checkpoint for row in checkpoints if row.promoted_at is None and row.refused_at is None}
+    ids |= {row.checkpoint for row in checkpoints if row.refused_at is not None and row.parent == in_use}
+    there = {row.checkpoint: row for row in checkpoints if row.removed_at is None}
+    used = [promotion for promotion in promotions if promotion in there]
+    ids |= {*_standing(used)[-keep:], *list(dict.fromkeys(reversed(used)))[:keep]}
     rows = [row for row in once_in_use if row.checkpoint in there and _is_test(row)]
     newest = {task: row.dataset for task, row in _newest_by_task(rows).items()}
     best: dict[tuple[str | None, str], EvaluationRow] = {}
@@ -334,7 +336,7 @@ def needed(
         other = best.setdefault(_task(row), row)
         if rule.lost(other.metrics[rule.metric], row.metrics[rule.metric]) < 0:
             best[_task(row)] = row
-    return checkpoints | {row.checkpoint for row in best.values()}
+    return ids | {row.checkpoint for row in best.values()}
 
 
 def _standing(promotions: Sequence[str]) -> list[str]:
@@ -482,7 +484,7 @@ class _Test:
 _Compared = Sequence[tuple[TaskChange, _Pairs | None]]
 
 
-def _compared(
+def _compare_tasks(
     after: Iterable[EvaluationRow],
     before: Iterable[EvaluationRow],
     rule: Rule,
@@ -567,7 +569,7 @@ def _pairs(
     )
 
 
-def _failed(tests: Sequence[_Test], level: float) -> list[_Test]:
+def _failures(tests: Sequence[_Test], level: float) -> list[_Test]:
     each = level / max(1, sum(test.chance is not None for test in tests))
     return [test for test in tests if test.fails(each)]
 
@@ -576,7 +578,7 @@ def _tests(compared: _Compared, rule: Rule, tolerance: float) -> list[_Test]:
     tests = _by_task(compared, rule, tolerance)
     every = [pairs for _, pairs in compared if pairs is not None]
     if len(every) > 1:
-        tests.append(_pooled(f"on all {len(every)} tasks together", every, rule, tolerance / 2))
+        tests.append(_pool(f"on all {len(every)} tasks together", every, rule, tolerance / 2))
     return tests
 
 
@@ -589,11 +591,11 @@ def _by_task(compared: _Compared, rule: Rule, allowed: float) -> list[_Test]:
     small = [pairs for _, pairs in compared if pairs is not None and pairs.few]
     if small:
         what = f"on {counted(len(small), 'task')} with fewer than {FEW} steps, too few to tell alone,"
-        tests.append(_pooled(what, small, rule, allowed))
+        tests.append(_pool(what, small, rule, allowed))
     return tests
 
 
-def _pooled(where: str, several: Sequence[_Pairs], rule: Rule, allowed: float) -> _Test:
+def _pool(where: str, several: Sequence[_Pairs], rule: Rule, allowed: float) -> _Test:
     pairs = sum(several, _Pairs())
     lost = rule.scale * (pairs.lost - pairs.gained) / pairs.steps
     what = f"{rule.metric} {where} {rule.worsens} by {lost:.2f} {rule.unit}"
@@ -620,7 +622,7 @@ def _tests_before(
         lines = [row for row in rows if row.dataset in sets]
         tasks = {_task(row) for row in lines}
         lines += [row for row in rows if _task(row) not in tasks]
-        compared = [one for one in _compared(after, lines, rule, read_blob) if one[1] is not None]
+        compared = [one for one in _compare_tasks(after, lines, rule, read_blob) if one[1] is not None]
         tests += [
             replace(test, what=f"against {checkpoint}, once in use, {test.what}")
             for test in _by_task(compared, rule, 2 * tolerance)
@@ -632,7 +634,7 @@ def _learned_nothing(compared: _Compared, candidate: Measured, in_use: Measured)
     """Return the sentence for a candidate without any progress; empty if it learned, or too little tells."""
     own = {(_task(row), row.dataset) for row in in_use.evaluations if row.job == candidate.job}
     pairs = [(task, pairs) for task, pairs in compared if pairs is not None]
-    mine = [one for one in pairs if ((one[0].repository, one[0].split), one[0].dataset) in own]
+    mine = [pair for pair in pairs if ((pair[0].repository, pair[0].split), pair[0].dataset) in own]
     there, everywhere = (sum((one for _, one in some), _Pairs()) for some in (mine, pairs))
     if there.few or there.gained > _ROUNDING or everywhere.gained > everywhere.lost + _ROUNDING:
         return ""

@@ -75,12 +75,12 @@ class Record:
         """
         values: dict[str, Any] = {}
         for part, names in _PARTS.items():
-            given = data.get(part) if isinstance(data, dict) else None
+            fields = data.get(part) if isinstance(data, dict) else None
             for name in names:
-                value = given.get(name) if isinstance(given, dict) else None
-                wanted = int if name.endswith(("_line", "_column")) else str
-                if not isinstance(value, wanted) or isinstance(value, bool):
-                    kind = "a whole number" if wanted is int else "a text"
+                value = fields.get(name) if isinstance(fields, dict) else None
+                expected_type = int if name.endswith(("_line", "_column")) else str
+                if not isinstance(value, expected_type) or isinstance(value, bool):
+                    kind = "a whole number" if expected_type is int else "a text"
                     raise SorryDBError(f"{where}: {part}.{name} should be {kind}")
                 values[name] = value
         return cls(**values)
@@ -157,7 +157,7 @@ def is_list(path: Path) -> bool:
     return True
 
 
-def write(path: Path, found: Database) -> None:
+def write(path: Path, content: Database) -> None:
     """Write a database, whole or not at all, in the place of an earlier one.
 
     Raises:
@@ -167,7 +167,7 @@ def write(path: Path, found: Database) -> None:
     if path.exists() and not is_list(path):
         raise SorryDBError(f"{path} is no list of SorryDB's; name another file")
     with replaced_file(path) as file:
-        file.write(json.dumps(found.document, ensure_ascii=False, indent=2).encode() + b"\n")
+        file.write(json.dumps(content.document, ensure_ascii=False, indent=2).encode() + b"\n")
 
 
 def _list(path: Path, document: Mapping[str, object], name: str) -> list[object]:
@@ -205,7 +205,7 @@ def database(view: sqlite3.Connection, *, repository: str | None = None, goalles
     rows, _ = distinct(view, queries.sorries(view, repository=repository, state="open", watched_only=True))
     for item in describe_sorries(view, rows):
         branch = branches[item.repository, item.branch]
-        said = item.goal if item.goal is not None and item.goal.stands else None
+        lean_goal = item.goal if item.goal is not None and item.goal.stands else None
         project = project_of(item.path, branch.lake_projects)
         version = "" if project is None else project.toolchain.rpartition(":")[2]
         reason = (
@@ -216,13 +216,13 @@ def database(view: sqlite3.Connection, *, repository: str | None = None, goalles
             else NO_LEAN
             if not version
             else NO_GOAL
-            if said is None and not goalless
+            if lean_goal is None and not goalless
             else ""
         )
         if reason:
             left_out[reason] = left_out.get(reason, 0) + 1
             continue
-        goal = "" if said is None else said.goal
+        goal = "" if lean_goal is None else lean_goal.goal
         records.append(_record(item, branch, urls[item.repository].url, version, goal))
     named = dict.fromkeys(record.remote for record in records)
     polled = {row.url: row.checked_at for row in urls.values()}

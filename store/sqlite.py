@@ -173,7 +173,7 @@ def _open(
 
 
 def read_schema(connection: sqlite3.Connection) -> int:
-    """Make a connection's first real read, to find a missing -shm, a lock or damage; return the schema's size.
+    """Make a connection's first real read, to find a lock or damage; return the schema's size.
 
     Raises:
         sqlite3.Error: also if SQLite's message quotes damaged text of the schema, undecodable for Python.

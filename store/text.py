@@ -59,7 +59,7 @@ def shown(value: object, most: int = 80) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, for a message of our own; its type's name if the text is empty."""
+    """Return the first line of an error's text, or its type's name, for a message of our own."""
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 

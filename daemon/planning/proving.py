@@ -193,7 +193,7 @@ class Resting:
             self._under_way[key] = replace(one, counting=new_counting()) if others else one
 
     def _keep(self, key: _OfBranch, one: _Count) -> None:
-        result = one.counting.found
+        result = one.counting.impacts
         hashes, numbers = array("q", map(hash, result)), array("I", (its.resting for its in result.values()))
         self._kept[key] = _Counted(one.of, hashes, numbers)
 

@@ -259,7 +259,7 @@ def _statements(verdict: Verdict) -> tuple[tuple[str, str], ...]:
     """Return what the patch says of the statement: its words, and what Lean made of them. All of it is in the event."""
     if verdict.facts.material is None:
         return ()
-    facts = statement_facts(*verdict.facts.material.told)
+    facts = statement_facts(*verdict.facts.material.statement_parts)
     return tuple((name[0].upper() + name[1:], cut(text, _IN_A_PATCH)) for name, text in facts.items())
 
 

@@ -58,7 +58,7 @@ class Attempt(AttemptRow):
 
 
 def describe_attempts(view: sqlite3.Connection, sorries: Iterable[str]) -> dict[str, list[Attempt]]:
-    """Return the attempts on sorries, by sorry, oldest first; the number of queries does not grow with them."""
+    """Return the attempts on sorries, by sorry, oldest first, with a fixed number of queries."""
     ids = json.dumps(sorted(set(sorries)))
     of_these = "sorry IN (SELECT value FROM json_each(?))"
     files = {

@@ -37,7 +37,7 @@ class Checkpoint(CheckpointRow):
     def figures(self) -> str:
         """Return the metric of the model's rule: the lowest and the highest over the tasks."""
         metric = RULES[kind_of(self.model)].metric
-        values = sorted(item.metrics[metric] for item in self.tasks if metric in item.metrics)
+        values = sorted(task.metrics[metric] for task in self.tasks if metric in task.metrics)
         if not values:
             return "-"
         if len(values) == 1:
@@ -46,7 +46,7 @@ class Checkpoint(CheckpointRow):
 
 
 def describe_checkpoints(view: sqlite3.Connection, checkpoints: Sequence[CheckpointRow]) -> list[Checkpoint]:
-    """Return the documents of checkpoints, in their order; the number of queries does not grow with them."""
+    """Return the documents of checkpoints, in their order, with a fixed number of queries."""
     only = checkpoints[0].checkpoint if len(checkpoints) == 1 else None
     measured: dict[str, list[EvaluationRow]] = defaultdict(list)
     for row in model_queries.evaluations(view, only):

@@ -1,4 +1,4 @@
-"""Documents are frozen dataclasses, with their fields listed in docs/cli.md (`make docs`) and one form in JSON.
+"""Documents: frozen dataclasses with one form in JSON; docs/cli.md lists their fields (`make docs`).
 
 A field with the default None is left out if it is None; any other is there, null or not. A class made from
 part of a row names its shown fields in SHOWN.
@@ -32,9 +32,9 @@ def json_text(
     return printable_json(whole, indent=indent, default=plain)
 
 
-def of_row(cls: type[Document], row: object, **given: object) -> Document:
+def of_row(cls: type[Document], row: object, **values: object) -> Document:
     """Return a document of the given fields and, for the others, a row's attributes of the same names."""
-    return cls(**{name: given[name] if name in given else getattr(row, name) for name in _fields(cls)})
+    return cls(**{name: values[name] if name in values else getattr(row, name) for name in _fields(cls)})
 
 
 def plain(value: Any) -> Any:

@@ -43,7 +43,7 @@ def kernel_text(grade: str, kernel: str) -> str:
 
 
 def doubt_reason(state: str) -> str:
-    """Return why a proof of this state is in doubt, if it is; for a candidate this is why it is not verified."""
+    """Return why a proof of this state is in doubt, if it is, and so a candidate is not verified."""
     return _DOUBT if state == "verified" else _DISAGREEMENT
 
 

@@ -55,7 +55,7 @@ class Job(JobRow):
 
     @property
     def next_try(self) -> str:
-        """Return the time of the next attempt, or the step to bring it about; "" if there is none to come."""
+        """Return the time of the next attempt, or how to start one; "" if neither applies."""
         if self.state == "cancelled":
             return f"not automatically; {try_again(self.job)}"
         if self.state != "failed":
@@ -79,7 +79,7 @@ def describe_jobs(
     running: bool | None,
     progress: Mapping[str, JobProgress] = NO_PROGRESS,
 ) -> list[Job]:
-    """Return the documents of jobs, in their order; the number of queries does not grow with them.
+    """Return the documents of jobs, in their order, with a fixed number of queries.
 
     Args:
         view: the database.

@@ -102,13 +102,13 @@ def _attempt_on(database: sqlite3.Connection, sorry: str, number: int | None) ->
     return attempts[number - 1]
 
 
-def theorems_called(database: sqlite3.Connection, asked: str) -> list[TheoremRow]:
+def theorems_called(database: sqlite3.Connection, word: str) -> list[TheoremRow]:
     """Return the one theorem of a name or an id, on each of its branches, now or earlier.
 
     The name may be an earlier one, or the end of one; the id its own, or that of its present statement.
     """
-    rows = queries.theorems_called(database, asked)
-    exact = [row for row in rows if row.theorem == asked]
+    rows = queries.theorems_called(database, word)
+    exact = [row for row in rows if row.theorem == word]
     if exact:
         return exact
     present = [row for row in rows if row.state == "present"]
@@ -119,17 +119,17 @@ def theorems_called(database: sqlite3.Connection, asked: str) -> list[TheoremRow
         return [row for row in rows if row.theorem == ids[0]]
     if ids:
         shown = listed([f"{row.theorem} ({row.state}, {row.path})" for row in rows], 5)
-        raise UnresolvedError(f'"{asked}" may be any of several theorems; name one by its id: {shown}')
-    if queries.theorems(database, name=asked, limit=1):
+        raise UnresolvedError(f'"{word}" may be any of several theorems; name one by its id: {shown}')
+    if queries.theorems(database, name=word, limit=1):
         raise UnresolvedError(
-            f"{asked}: it stands in the source and was not followed yet: its history begins with the next scanned "
+            f"{word}: it stands in the source and was not followed yet: its history begins with the next scanned "
             "commit that changes a theorem of its branch"
         )
-    near = [] if set(asked) & set("*?[") else queries.theorems(database, name=f"*.{asked}", limit=3)
+    near = [] if set(word) & set("*?[") else queries.theorems(database, name=f"*.{word}", limit=3)
     if near:
         named = " or ".join(dict.fromkeys(row.name for row in near))
-        raise UnresolvedError(f'no theorem has the name or the id "{asked}"; did you mean {named}?')
-    raise UnresolvedError(f'no theorem has the name or the id "{asked}"; `everlean theorems` lists them')
+        raise UnresolvedError(f'no theorem has the name or the id "{word}"; did you mean {named}?')
+    raise UnresolvedError(f'no theorem has the name or the id "{word}"; `everlean theorems` lists them')
 
 
 def resolve(database: sqlite3.Connection, name: str | None) -> str | None:

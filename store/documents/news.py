@@ -105,8 +105,8 @@ def describe_waiting(view: sqlite3.Connection, here: Sequence[SorryRow]) -> Wait
             fitting.setdefault(key, proof)
     return Waiting(
         tuple(disproved),
-        _proved(view, [(verified[one.proof], one) for one in accepted]),
-        _proved(view, [(open_[key], proof) for key, proof in fitting.items()]),
+        _describe_proved(view, [(verified[one.proof], one) for one in accepted]),
+        _describe_proved(view, [(open_[key], proof) for key, proof in fitting.items()]),
     )
 
 
@@ -115,6 +115,8 @@ def _proofs(view: sqlite3.Connection, condition: str, *parameters: str) -> list[
     return read(view, ProofRow, "proofs", conditions=[condition], parameters=parameters, order=order)
 
 
-def _proved(view: sqlite3.Connection, pairs: Sequence[tuple[SorryRow, ProofRow]]) -> tuple[Proved, ...]:
+def _describe_proved(
+    view: sqlite3.Connection, pairs: Sequence[tuple[SorryRow, ProofRow]]
+) -> tuple[Proved, ...]:
     sorries = describe_sorries(view, [row for row, _ in pairs])
     return tuple(map(Proved, sorries, describe_proofs(view, [proof for _, proof in pairs])))

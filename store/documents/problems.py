@@ -197,13 +197,13 @@ def doubt_problems(rows: Sequence[ProofRow]) -> list[Problem]:
 def repository_problems(repositories: list[Repository]) -> list[Problem]:
     return [
         problem(
-            ProblemCode(f"repository_{item.state}"),
-            because(item),
-            item.remedy or f"everlean poll {item.repository}",
-            subject=item.repository,
+            ProblemCode(f"repository_{repository.state}"),
+            because(repository),
+            repository.remedy or f"everlean poll {repository.repository}",
+            subject=repository.repository,
         )
-        for item in repositories
-        if item.watched and item.enabled and item.state not in HEALTHY_STATES
+        for repository in repositories
+        if repository.watched and repository.enabled and repository.state not in HEALTHY_STATES
     ]
 
 
@@ -212,16 +212,16 @@ def project_problems(repositories: list[Repository]) -> list[Problem]:
     return [
         problem(
             ProblemCode.PROJECT_MISSING,
-            f"{item.repository}: {head.branch} has no Lake project in {listed(missing, PROJECTS_NAMED)}, but in"
+            f"{repository.repository}: {head.branch} has no Lake project in {listed(missing, PROJECTS_NAMED)}, but in"
             f" {listed([one.name for one in head.lake_projects], PROJECTS_NAMED)}",
             "correct `projects` in its [[repos]]",
             severity="warning",
-            subject=item.repository,
+            subject=repository.repository,
         )
-        for item in repositories
-        if item.watched and item.enabled
-        for head in item.heads
-        if head.state == "live" and (missing := projects_missing(head, item.projects))
+        for repository in repositories
+        if repository.watched and repository.enabled
+        for head in repository.heads
+        if head.state == "live" and (missing := projects_missing(head, repository.projects))
     ]
 
 
@@ -230,13 +230,13 @@ def large_problems(repositories: list[Repository]) -> list[Problem]:
     return [
         problem(
             ProblemCode.TOO_LARGE,
-            f"{item.repository} {said}",
+            f"{repository.repository} {text}",
             LARGER,
             severity="warning",
-            subject=item.repository,
+            subject=repository.repository,
         )
-        for item in repositories
-        for said in too_large_text(item.too_large).values()
+        for repository in repositories
+        for text in too_large_text(repository.too_large).values()
     ]
 
 
@@ -256,10 +256,10 @@ def notify_problems(notifiers: list[NotifierRow]) -> list[Problem]:
 
 def left_branches(repositories: list[Repository]) -> set[tuple[str | None, str | None]]:
     return {
-        (item.repository, head.branch)
-        for item in repositories
-        for head in item.heads
-        if head.state != "live" or not (item.watched and item.enabled)
+        (repository.repository, head.branch)
+        for repository in repositories
+        for head in repository.heads
+        if head.state != "live" or not (repository.watched and repository.enabled)
     }
 
 

@@ -79,7 +79,7 @@ class Proof(ProofRow):
 
 
 def describe_proofs(view: sqlite3.Connection, proofs: Sequence[ProofRow]) -> list[Proof]:
-    """Return the documents of proofs, in their order; the number of queries does not grow with them."""
+    """Return the documents of proofs, in their order, with a fixed number of queries."""
     if not proofs:
         return []
     sorries = {row.sorry for row in proofs}
@@ -134,7 +134,7 @@ def best_of_each_sorry(proofs: Iterable[Proof]) -> list[Proof]:
 
 
 def of_each_text(proofs: Iterable[Proof]) -> list[tuple[Proof, int]]:
-    """Return each text for a place once, and the number of its sorries: a declaration's are filled together."""
+    """Return each text for a place once, and the number of its sorries, filled together."""
     texts: dict[tuple[object, ...], tuple[Proof, int]] = {}
     for row in proofs:
         place = row.repository, row.branch, row.path, row.checked_blob, row.byte_start, row.byte_end

@@ -27,7 +27,7 @@ class Head(BranchRow):
 class TooLarge(TooLargeRow):
     SHOWN: ClassVar = (
         *(name for name in TooLargeRow.__dataclass_fields__ if name != "repository"),
-        "said",
+        "text",
     )
 
 
@@ -125,13 +125,16 @@ def because(item: Repository) -> str:
 
 
 def projects_text(head: Head, chosen: Sequence[str]) -> str:
-    """Describe a branch's Lake projects, with those only scanned and those no bump raises; "" for the root's alone."""
+    """Describe a branch's Lake projects: scanned only, beyond bumps; "" for one at the root alone."""
     projects = head.lake_projects
-    if all(not one.folder for one in projects):
+    if all(not project.folder for project in projects):
         return ""
     worked = worked_on(projects, chosen)
-    named = [f"{one.name} ({one.toolchain.rpartition(':')[2] or 'no lean-toolchain'})" for one in projects]
-    rest = [one.name for one in projects if one not in worked]
+    named = [
+        f"{project.name} ({project.toolchain.rpartition(':')[2] or 'no lean-toolchain'})"
+        for project in projects
+    ]
+    rest = [project.name for project in projects if project not in worked]
     only = f"; only scanned, for `projects` does not name them: {listed(rest, 5)}" if rest else ""
     no_bump = "" if any(not one.folder for one in worked) else "; a bump raises only one at the root"
     return f"Lake projects in {listed(named, 5)}{only}{no_bump}"
@@ -139,5 +142,5 @@ def projects_text(head: Head, chosen: Sequence[str]) -> str:
 
 def projects_missing(head: Head, chosen: Sequence[str]) -> tuple[str, ...]:
     """Return the chosen folders without a Lake project in a scanned branch."""
-    have = {one.folder for one in head.lake_projects}
+    have = {lake_project.folder for lake_project in head.lake_projects}
     return tuple(one or "." for one in chosen if one not in have) if head.projects is not None else ()

@@ -44,7 +44,7 @@ def _object(document: type, definitions: dict[str, Any]) -> dict[str, Any]:
     docs: dict[str, str] = {}
     for cls in filter(is_dataclass, reversed(document.__mro__)):
         hints |= inspect.get_annotations(cls, globals=_names(cls.__module__), eval_str=True)
-        docs |= _listed(cls) | attribute_docs(cls)
+        docs |= _attributes_of(cls) | attribute_docs(cls)
     optional = {field.name: field.default is None for field in fields(document)}
     properties = {}
     for name in getattr(document, "SHOWN", optional):
@@ -98,7 +98,7 @@ def _names(module: str) -> dict[str, Any]:
     return names
 
 
-def _listed(cls: type) -> dict[str, str]:
+def _attributes_of(cls: type) -> dict[str, str]:
     """Return the attributes listed in a class's docstring under "Attributes:", each as one line."""
     listed = inspect.cleandoc(cls.__doc__ or "").partition("Attributes:\n")[2].partition("\n\n")[0]
     result = re.split(r"^ {4}(\w+): ", listed, flags=re.MULTILINE)[1:]

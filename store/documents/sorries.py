@@ -133,7 +133,7 @@ class Sorry(SorryRow):
 
     @property
     def state_text(self) -> str:
-        """The state for people, with its qualifications: how it went, by whom, in doubt, by design, claimed."""
+        """The state for people, qualified: how it went, by whom, in doubt, by design, claimed."""
         if self.disproved:
             return "disproved"
         if self.went not in ("", "deleted"):
@@ -162,7 +162,7 @@ def describe_sorries(
     histories: bool = False,
     elsewhere: bool = False,
 ) -> list[Sorry]:
-    """Return the documents of sorries, in their order; the number of queries does not grow with them.
+    """Return the documents of sorries, in their order, with a fixed number of queries.
 
     Args:
         view: the database.
@@ -192,7 +192,7 @@ def describe_sorries(
         order = "seq, repository, branch"
         for step in _of_sorries(view, SorryStepRow, "sorry_steps", ids, order=order):
             lives[step.repository, step.branch, step.sorry].append(of_row(Step, step))
-    known = transfers.transfers(view, sorries={row.sorry for row in sorries}) if elsewhere else {}
+    matches = transfers.transfers(view, sorries={row.sorry for row in sorries}) if elsewhere else {}
 
     def document(row: SorryRow) -> Sorry:
         key = row.repository, row.branch, row.sorry
@@ -209,7 +209,7 @@ def describe_sorries(
             impact=(impacts or {}).get(key),
             branches=(branches or {}).get(key, [row.branch]),
             url=line_url(row.repository, row.updated_sha, row.path, row.line),
-            elsewhere=[of_row(StatedElsewhere, one) for one in known.get(row.sorry, [])],
+            elsewhere=[of_row(StatedElsewhere, one) for one in matches.get(row.sorry, [])],
             history=lives.get(key, []),
         )
 

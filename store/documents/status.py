@@ -170,7 +170,7 @@ def describe_view(view: sqlite3.Connection, *, moment: Moment | None = None) -> 
     week, news = _week(view, repositories, parse_time(today) - NEWS_OF)
     return ViewStatus(
         problems=[
-            *([_stopped(why_stopped)] if why_stopped else []),
+            *([_stop_problem(why_stopped)] if why_stopped else []),
             *([] if service is None else service_problems(service)),
             *repository_problems(repositories),
             *project_problems(repositories),
@@ -213,12 +213,12 @@ def _week(
     for one in turns:
         of_each[one.repository].append(one)
     week = []
-    for item in repositories:
-        if changes := of_each.get(item.repository):
-            of = Counter(one.what for one in changes)
+    for repository in repositories:
+        if changes := of_each.get(repository.repository):
+            of = Counter(change.what for change in changes)
             filled = of["by_people"] + of["by_us"]
-            levels = _levels(item.in_source, changes, begin)
-            week.append(Week(item.repository, of["opened"], filled, of["removed"], levels))
+            levels = _levels(repository.in_source, changes, begin)
+            week.append(Week(repository.repository, of["opened"], filled, of["removed"], levels))
     newest = turns[:MOST_NEWS]
     happened = [
         of_row(Happened, one.sorry, at=one.at, step=turn.step, by=one.by)
@@ -228,17 +228,17 @@ def _week(
 
 
 def _levels(now: int, changes: Sequence[Turn], begin: datetime) -> list[int]:
-    """Return the numbers of sorries at a week's beginning and after each of its days, from the present one."""
+    """Return the numbers of sorries at a week's beginning and after each day, from the present one."""
     levels = [now] * (NEWS_OF.days + 1)
-    for one in changes:
+    for change in changes:
         # A commit may be older than the week of its first sight, and its author's clock may be wrong.
-        day = min(max((parse_time(one.at) - begin).days, 0), NEWS_OF.days - 1)
+        day = min(max((parse_time(change.at) - begin).days, 0), NEWS_OF.days - 1)
         for before in range(day + 1):
-            levels[before] += -1 if one.what == "opened" else 1
+            levels[before] += -1 if change.what == "opened" else 1
     return levels
 
 
-def _stopped(why: str) -> Problem:
+def _stop_problem(why: str) -> Problem:
     message = f"the view stopped before the end of the log: {why}"
     return problem(
         ProblemCode.VIEW_STOPPED, message, "everlean db rebuild, with the version that it asks for"

@@ -58,7 +58,7 @@ class Theorem(TheoremRow):
 
 
 def describe_theorems(view: sqlite3.Connection, theorems: Sequence[TheoremRow]) -> list[Theorem]:
-    """Return the documents of theorems, in their order; the number of queries does not grow with them."""
+    """Return the documents of theorems, in their order, with a fixed number of queries."""
     ids = json.dumps(sorted({row.theorem for row in theorems}))
     history: dict[tuple[str, str, str], list[Version]] = defaultdict(list)
     for one in read(
@@ -85,9 +85,9 @@ def describe_theorems(view: sqlite3.Connection, theorems: Sequence[TheoremRow]) 
         key = spot.repository, spot.branch, spot.path, spot.theorem
         places.setdefault(key, of_row(Place, spot))
     upstream: dict[tuple[str, str, str, str], list[str]] = defaultdict(list)
-    for known in transfers.upstream(view, names={row.name for row in present}):
-        of = known.repository, known.branch, known.path, known.name
-        upstream[of].append(f"{known.upstream} in {known.upstream_path}")
+    for other in transfers.upstream(view, names={row.name for row in present}):
+        of = other.repository, other.branch, other.path, other.name
+        upstream[of].append(f"{other.upstream} in {other.upstream_path}")
     return [
         of_row(
             Theorem,

@@ -47,35 +47,37 @@ def read_latex(files: Iterable[tuple[str, str]]) -> list[Statement]:
     """Read the LaTeX files of a leanblueprint, given by path and text."""
     texts = [(path, _COMMENT.sub("", text)) for path, text in sorted(files)]
     options = [
-        one.strip() for _, text in texts for given in _PACKAGE.findall(text) for one in given.split(",")
+        one.strip() for _, text in texts for argument in _PACKAGE.findall(text) for one in argument.split(",")
     ]
-    named = (one.removeprefix("thms=").split("+") for one in options if one.startswith("thms="))
+    named = (option.removeprefix("thms=").split("+") for option in options if option.startswith("thms="))
     environments = frozenset(name for names in named for name in names) or _ENVIRONMENTS
     result: list[Statement] = []
     proofs: list[tuple[Statement, Statement | None]] = []
     for _, text in texts:
         stack: list[tuple[str, Statement | None]] = []
         last: Statement | None = None
-        for command, given in (match.groups() for match in _LATEX.finditer(text)):
+        for command, argument in (match.groups() for match in _LATEX.finditer(text)):
             if command == "begin":
-                made: Statement | None = None
-                if given in environments and len(result) < MOST_STATEMENTS:
-                    made = last = Statement()
-                    result.append(made)
-                elif given == "proof":
-                    made = Statement()
-                    proofs.append((made, last))
-                stack.append((given, made))
+                statement: Statement | None = None
+                if argument in environments and len(result) < MOST_STATEMENTS:
+                    statement = last = Statement()
+                    result.append(statement)
+                elif argument == "proof":
+                    statement = Statement()
+                    proofs.append((statement, last))
+                stack.append((argument, statement))
             elif command == "end":
-                while stack and stack.pop()[0] != given:
+                while stack and stack.pop()[0] != argument:
                     pass
             elif stack and command == "label":
                 # The label of an equation inside is none of the statement's.
                 if stack[-1][1] is not None:
-                    stack[-1][1].labels += _names(given)
-            elif (of := next((made for _, made in reversed(stack) if made is not None), None)) is not None:
+                    stack[-1][1].labels += _names(argument)
+            elif (
+                of := next((statement for _, statement in reversed(stack) if statement is not None), None)
+            ) is not None:
                 into = of.labels if command == "proves" else of.lean if command == "lean" else of.uses
-                into += _names(given)
+                into += _names(argument)
     by_label = {label: one for one in reversed(result) for label in one.labels}
     for proof, before in proofs:
         of = next((by_label[label] for label in proof.labels if label in by_label), before)
@@ -100,8 +102,8 @@ def read_verso(files: Iterable[tuple[str, str]]) -> list[Statement]:
             if match["kind"]:
                 current = of(match["label"]) if match["kind"] in _VERSO else current
                 if current is not None and match["kind"] in _VERSO:
-                    for option, given in _OPTIONS.findall(match["options"]):
-                        (current.lean if option == "lean" else current.uses).extend(_names(given))
+                    for option, argument in _OPTIONS.findall(match["options"]):
+                        (current.lean if option == "lean" else current.uses).extend(_names(argument))
             elif match["close"] is not None:
                 current = None
             elif match["uses"] and current is not None:
@@ -113,6 +115,6 @@ def read_verso(files: Iterable[tuple[str, str]]) -> list[Statement]:
     return [*result.values()]
 
 
-def _names(given: str, *, split: bool = True) -> list[str]:
-    parts = given.split(",") if split else [given]
+def _names(argument: str, *, split: bool = True) -> list[str]:
+    parts = argument.split(",") if split else [argument]
     return [name for part in parts if (name := " ".join(part.split())) and len(name) <= LONGEST_NAME]

@@ -84,10 +84,10 @@ def live(
             stay; of new ones the first are taken.
     """
     followed: Counter[str] = Counter()
-    given: dict[str, list[GivenProof]] = defaultdict(list)
+    ours: dict[str, list[GivenProof]] = defaultdict(list)
     for proof in proofs:
-        given[proof.sorry].append(proof)
-    taken = {*elsewhere, *(item.sorry for old in compared.before for item in old.living)}
+        ours[proof.sorry].append(proof)
+    ids = {*elsewhere, *(sorry.sorry for old in compared.before for sorry in old.living)}
     events: list[SorryEvent] = []
     total = len(elsewhere)
     twins: Counter[tuple[str, str, int]] = Counter()
@@ -99,7 +99,7 @@ def live(
                 if event := _change(commit, living, place):
                     events.append(event)
             case Filled(old, living, now):
-                events.append(_gone(commit, living, now, judge.outcome(old, now), given[living.sorry]))
+                events.append(_end_event(commit, living, now, judge.outcome(old, now), ours[living.sorry]))
             case Removed(old, living):
                 hidden = judge.hidden_by(old)
                 events.append(
@@ -114,8 +114,8 @@ def live(
                     continue
                 followed[place.path] += 1
                 total += 1
-                identity = _fresh(commit.repository, place, taken, twins)
-                taken.add(identity)
+                identity = _fresh(commit.repository, place, ids, twins)
+                ids.add(identity)
                 opened = SorryOpened(**_about(commit, identity), place=place, reopened=identity in closed)
                 events.append(opened)
     return Lives(events, followed)
@@ -125,12 +125,12 @@ def _about(commit: Commit, sorry: str) -> dict[str, str]:
     return {"repository": commit.repository, "branch": commit.branch, "sha": commit.sha, "sorry": sorry}
 
 
-def _gone(
+def _end_event(
     commit: Commit, living: LivingSorry, now: Decl, outcome: Outcome, proofs: Iterable[GivenProof]
 ) -> SorryFilled | SorryRemoved:
     about = _about(commit, living.sorry)
     if outcome.how == "filled":
-        ours = next((item.proof for item in proofs if item.declaration_text_hash == now.text_hash), None)
+        ours = next((proof.proof for proof in proofs if proof.declaration_text_hash == now.text_hash), None)
         by: Literal["us", "people"] = "us" if ours else "people"
         return SorryFilled(**about, by=by, proof=ours, rests_on=outcome.rests_on)
     return SorryRemoved(
@@ -164,16 +164,16 @@ def _change(commit: Commit, living: LivingSorry, place: SorryPlace) -> SorryMove
 
 
 def _fresh(
-    repository: str, place: SorryPlace, taken: Collection[str], twins: Counter[tuple[str, str, int]]
+    repository: str, place: SorryPlace, ids: Collection[str], twins: Counter[tuple[str, str, int]]
 ) -> str:
-    """Return the id of a sorry at first sight. Twins (two `example : p := sorry`) are counted off, in `twins`."""
+    """Return the id of a sorry at first sight. `twins` numbers equal ones (two `example : p := sorry`)."""
     key = (place.declaration, place.statement_hash, place.ordinal)
     while True:
         twin = twins[key]
         twins[key] += 1
         statement = place.statement_hash if not twin else f"{place.statement_hash}#{twin}"
         identity = sorry_id(repository, place.declaration, statement, place.ordinal)
-        if identity not in taken:
+        if identity not in ids:
             return identity
 
 
@@ -277,14 +277,14 @@ def follow(
     return steps
 
 
-def is_theorem(item: Decl) -> bool:
+def is_theorem(decl: Decl) -> bool:
     """Return whether a declaration is followed."""
-    return item.kind in THEOREM_KINDS
+    return decl.kind in THEOREM_KINDS
 
 
 def counted(steps: Iterable[TheoremStep]) -> dict[str, int]:
     """Return the number of theorems with each step, without steps of none."""
-    numbers = Counter(step for item in steps for step in item.steps)
+    numbers = Counter(step for change in steps for step in change.steps)
     return {step: numbers[step] for step in STEPS if numbers[step]}
 
 
@@ -301,31 +301,31 @@ def _became(old: Decl, new: Decl) -> tuple[Step, ...]:
     return tuple(step for step, did in happened if did)
 
 
-def _place(item: Decl) -> tuple[str, int]:
-    return item.path, item.index
+def _place(decl: Decl) -> tuple[str, int]:
+    return decl.path, decl.index
 
 
-def _before(item: Decl) -> TheoremBefore:
+def _before(decl: Decl) -> TheoremBefore:
     return TheoremBefore(
-        name=item.name,
-        kind=item.kind,
-        path=item.path,
-        statement_hash=item.statement_hash,
-        text_hash=item.text_hash,
+        name=decl.name,
+        kind=decl.kind,
+        path=decl.path,
+        statement_hash=decl.statement_hash,
+        text_hash=decl.text_hash,
     )
 
 
-def _after(item: Decl) -> TheoremAfter:
+def _after(decl: Decl) -> TheoremAfter:
     return TheoremAfter(
-        name=item.name,
-        kind=item.kind,
-        path=item.path,
-        statement=item.statement,
-        statement_hash=item.statement_hash,
-        text_hash=item.text_hash,
-        n_sorries=len(item.places),
+        name=decl.name,
+        kind=decl.kind,
+        path=decl.path,
+        statement=decl.statement,
+        statement_hash=decl.statement_hash,
+        text_hash=decl.text_hash,
+        n_sorries=len(decl.places),
     )
 
 
-def _fields(item: TheoremBefore | TheoremAfter | None) -> dict[str, Any] | None:
-    return None if item is None else {name: getattr(item, name) for name in item.__slots__}
+def _fields(version: TheoremBefore | TheoremAfter | None) -> dict[str, Any] | None:
+    return None if version is None else {name: getattr(version, name) for name in version.__slots__}

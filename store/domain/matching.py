@@ -121,15 +121,15 @@ def declarations_now(read: ReadFile, *, path: str, blob: str) -> list[Decl]:
         Decl(
             path=path,
             index=index,
-            name=item.name,
-            kind=item.kind,
-            statement=item.statement if item.kind in THEOREM_KINDS else "",
-            statement_hash=item.statement_hash,
-            text_hash=item.text_hash,
+            name=declaration.name,
+            kind=declaration.kind,
+            statement=declaration.statement if declaration.kind in THEOREM_KINDS else "",
+            statement_hash=declaration.statement_hash,
+            text_hash=declaration.text_hash,
             proof_hash=proof_hash,
             places=tuple(places.get(index, ())),
         )
-        for index, (item, proof_hash) in enumerate(
+        for index, (declaration, proof_hash) in enumerate(
             zip(read.scan.declarations, read.proof_hashes, strict=True)
         )
     ]
@@ -138,29 +138,29 @@ def declarations_now(read: ReadFile, *, path: str, blob: str) -> list[Decl]:
 def declarations_known(living: Sequence[LivingSorry], read: ReadFile, *, path: str) -> list[Decl] | None:
     """Return the declarations of a file as it was, with its sorries. Only a theorem's statement is kept.
 
-    They include those without a sorry, lest these count as new. None if the file does not have these sorries:
+    They include those without a sorry, so that these do not count as new. None if the file does not have these sorries:
     another version of the scanner recorded them.
     """
     at = {sorry.byte_start: sorry.index for sorry in read.scan.sorries}
     inside: dict[int, list[LivingSorry]] = defaultdict(list)
-    for item in _ordered(living):
-        index = at.get(item.place.byte_start)
+    for sorry in _by_place(living):
+        index = at.get(sorry.place.byte_start)
         if index is None:
             return None
-        inside[index].append(item)
+        inside[index].append(sorry)
     return [
         Decl(
             path=path,
             index=index,
-            name=item.name,
-            kind=item.kind,
-            statement=item.statement if item.kind in THEOREM_KINDS else "",
-            statement_hash=item.statement_hash,
-            text_hash=item.text_hash,
+            name=declaration.name,
+            kind=declaration.kind,
+            statement=declaration.statement if declaration.kind in THEOREM_KINDS else "",
+            statement_hash=declaration.statement_hash,
+            text_hash=declaration.text_hash,
             proof_hash=proof_hash,
             living=tuple(inside.get(index, ())),
         )
-        for index, (item, proof_hash) in enumerate(
+        for index, (declaration, proof_hash) in enumerate(
             zip(read.scan.declarations, read.proof_hashes, strict=True)
         )
     ]
@@ -173,12 +173,12 @@ def declarations_guessed(living: Sequence[LivingSorry], *, path: str) -> list[De
     grow.
     """
     groups: list[list[LivingSorry]] = []
-    for item in _ordered(living):
+    for sorry in _by_place(living):
         last = groups[-1][-1].place if groups else None
-        if last and last.declaration == item.place.declaration and last.ordinal < item.place.ordinal:
-            groups[-1].append(item)
+        if last and last.declaration == sorry.place.declaration and last.ordinal < sorry.place.ordinal:
+            groups[-1].append(sorry)
         else:
-            groups.append([item])
+            groups.append([sorry])
     return [
         Decl(
             path=path,
@@ -207,8 +207,8 @@ def same_file(before: Sequence[Decl], now: Sequence[Decl]) -> bool:
     )
 
 
-def _ordered(living: Sequence[LivingSorry]) -> list[LivingSorry]:
-    return sorted(living, key=lambda item: item.place.byte_start)
+def _by_place(living: Sequence[LivingSorry]) -> list[LivingSorry]:
+    return sorted(living, key=lambda sorry: sorry.place.byte_start)
 
 
 @dataclass(slots=True)
@@ -221,42 +221,42 @@ class _Matching:
 
     def by(self, key: Callable[[Decl], Hashable], *, only: Callable[[Decl], bool] = lambda _: True) -> None:
         """Pair declarations with the same key, in order of appearance; theorems first with theorems."""
-        self._by(lambda item: (_theorem(item), key(item)), only)
+        self._by(lambda decl: (_theorem(decl), key(decl)), only)
         self._by(key, only)
 
     def _by(self, key: Callable[[Decl], Hashable], only: Callable[[Decl], bool]) -> None:
         waiting: dict[Hashable, list[Decl]] = defaultdict(list)
-        for item in self.before:
-            if only(item):
-                waiting[key(item)].append(item)
+        for decl in self.before:
+            if only(decl):
+                waiting[key(decl)].append(decl)
         for queue in waiting.values():
             queue.reverse()
         paired_before: set[int] = set()
         left: list[Decl] = []
-        for item in self.now:
-            queue = waiting.get(key(item), []) if only(item) else []
+        for decl in self.now:
+            queue = waiting.get(key(decl), []) if only(decl) else []
             if queue:
                 partner = queue.pop()
                 paired_before.add(id(partner))
-                self.pairs.append((partner, item))
+                self.pairs.append((partner, decl))
             else:
-                left.append(item)
+                left.append(decl)
         self.now = left
-        self.before = [item for item in self.before if id(item) not in paired_before]
+        self.before = [decl for decl in self.before if id(decl) not in paired_before]
 
     def by_last_part(self) -> None:
         """Pair declarations of one file whose names end alike, without another choice."""
         once = [
-            {key for key, count in Counter(_last_part(item) for item in side).items() if count == 1}
+            {key for key, count in Counter(_last_part(decl) for decl in side).items() if count == 1}
             for side in (self.before, self.now)
         ]
         sure = once[0] & once[1]
-        self.by(_last_part, only=lambda item: not item.anonymous and _last_part(item) in sure)
+        self.by(_last_part, only=lambda decl: not decl.anonymous and _last_part(decl) in sure)
 
     def by_likeness(self) -> None:
         """Pair theorems with nearly the same statement and name, if each is the other's only best."""
-        old, new = _worded(self.before), _worded(self.now)
-        work = sum(len(item.statement) for item in old) * sum(len(item.statement) for item in new)
+        old, new = _in_words(self.before), _in_words(self.now)
+        work = sum(len(decl.statement) for decl in old) * sum(len(decl.statement) for decl in new)
         if work > _MOST_WORK:
             return
         likeness: dict[tuple[int, int], tuple[float, float]] = {}
@@ -266,18 +266,18 @@ class _Matching:
                 alike = _likeness(one, other)
                 if alike >= _ALIKE:
                     # For a statement under two names: the more similar name.
-                    score = alike, _ratio(_words(one.item.name), _words(other.item.name))
+                    score = alike, _ratio(_words(one.decl.name), _words(other.decl.name))
                     likeness[row, column] = score
                     best["old", row].append(score)
                     best["new", column].append(score)
         partners: dict[int, int] = {}
         for (row, column), score in likeness.items():
             if all(
-                max(found) == score and found.count(score) == 1
-                for found in (best["old", row], best["new", column])
+                max(scores) == score and scores.count(score) == 1
+                for scores in (best["old", row], best["new", column])
             ):
-                partners[id(old[row].item)] = partners[id(new[column].item)] = len(partners)
-        self._by(lambda item: partners[id(item)], lambda item: id(item) in partners)
+                partners[id(old[row].decl)] = partners[id(new[column].decl)] = len(partners)
+        self._by(lambda decl: partners[id(decl)], lambda decl: id(decl) in partners)
 
     def by_neighbours(self) -> None:
         """Pair anonymous declarations of one name and file behind the same matched declaration."""
@@ -285,16 +285,16 @@ class _Matching:
         own = {(new.path, new.index): new.index for _, new in self.pairs}
         gaps = _gaps(self.before, partners) | _gaps(self.now, own)
         self.by(
-            lambda item: (item.path, item.name, item.kind, gaps[id(item)]),
-            only=lambda item: item.anonymous,
+            lambda decl: (decl.path, decl.name, decl.kind, gaps[id(decl)]),
+            only=lambda decl: decl.anonymous,
         )
 
 
 def _gaps(left: Iterable[Decl], matched: Mapping[tuple[str, int], int]) -> dict[int, int]:
     """Map each unmatched declaration to the present index of the matched one before it, -1 for none."""
     gaps: dict[int, int] = {}
-    places = sorted([*matched, *((item.path, item.index) for item in left)])
-    by_place = {(item.path, item.index): item for item in left}
+    places = sorted([*matched, *((decl.path, decl.index) for decl in left)])
+    by_place = {(decl.path, decl.index): decl for decl in left}
     path, last = "", -1
     for place in places:
         if place[0] != path:
@@ -310,20 +310,20 @@ def _gaps(left: Iterable[Decl], matched: Mapping[tuple[str, int], int]) -> dict[
 class _Worded:
     """A theorem in words, and the numbers of its statement."""
 
-    item: Decl
+    decl: Decl
     name: list[str]
     statement: list[str]
     numbers: Counter[str]
 
 
-def _worded(left: Iterable[Decl]) -> list[_Worded]:
-    """Return the theorems with a known, short enough statement, in words: `rTensor_id'` is r tensor _ id '."""
+def _in_words(left: Iterable[Decl]) -> list[_Worded]:
+    """Return the theorems with a short, known statement, in words: `rTensor_id'` is r tensor _ id '."""
     result = []
-    for item in left:
-        statement = _words(item.statement) if _theorem(item) else []
+    for decl in left:
+        statement = _words(decl.statement) if _theorem(decl) else []
         if 0 < len(statement) <= _MOST_WORDS:
             numbers = Counter(word for word in statement if word.isdecimal())
-            result.append(_Worded(item, _words(item.name.rpartition(".")[2]), statement, numbers))
+            result.append(_Worded(decl, _words(decl.name.rpartition(".")[2]), statement, numbers))
     return result
 
 
@@ -332,7 +332,7 @@ def _words(text: str) -> list[str]:
 
 
 def _likeness(one: _Worded, other: _Worded) -> float:
-    """Return a likeness, 0..1. Other numbers make another theorem: tables of bounds differ in nothing else."""
+    """Return a likeness, 0..1; 0 for other numbers, as tables of bounds differ in nothing else."""
     if one.numbers != other.numbers:
         return 0.0
     least = (_ALIKE - _NAME_SHARE) / (1 - _NAME_SHARE)  # with less the same name does not help either
@@ -346,46 +346,46 @@ def _ratio(one: list[str], other: list[str]) -> float:
     return SequenceMatcher(None, one, other, autojunk=False).ratio()
 
 
-def _theorem(item: Decl) -> bool:
-    return item.kind in THEOREM_KINDS
+def _theorem(decl: Decl) -> bool:
+    return decl.kind in THEOREM_KINDS
 
 
-def _last_part(item: Decl) -> tuple[str, str]:
-    return item.path, item.name.rpartition(".")[2]
+def _last_part(decl: Decl) -> tuple[str, str]:
+    return decl.path, decl.name.rpartition(".")[2]
 
 
-def _has_name(item: Decl) -> bool:
-    return not item.anonymous
+def _has_name(decl: Decl) -> bool:
+    return not decl.anonymous
 
 
 def _real(side: Iterable[Decl]) -> list[Decl]:
-    return [item for item in side if item.kind != _ALIAS]
+    return [decl for decl in side if decl.kind != _ALIAS]
 
 
 def _aliases(side: Iterable[Decl]) -> list[Decl]:
-    return [item for item in side if item.kind == _ALIAS]
+    return [decl for decl in side if decl.kind == _ALIAS]
 
 
-def _stated(item: Decl) -> bool:
-    return item.statement_hash != _NO_STATEMENT
+def _has_statement(decl: Decl) -> bool:
+    return decl.statement_hash != _NO_STATEMENT
 
 
 def match_declarations(before: Sequence[Decl], now: Sequence[Decl]) -> list[tuple[Decl, Decl]]:
     """Find each earlier declaration among the present ones; see the module for the order of the rules."""
     matching = _Matching(_real(before), _real(now))
-    matching.by(lambda item: (item.path, item.name, item.statement_hash))
-    matching.by(lambda item: (item.name, item.statement_hash, item.kind))
-    matching.by(lambda item: (item.path, item.name), only=_has_name)
-    matching.by(lambda item: (item.name.rpartition(".")[2], item.statement_hash), only=_stated)
-    matching.by(lambda item: (item.path, item.statement_hash), only=_stated)
-    matching.by(lambda item: item.name, only=_has_name)
-    matching.by(lambda item: item.statement_hash, only=_stated)
+    matching.by(lambda decl: (decl.path, decl.name, decl.statement_hash))
+    matching.by(lambda decl: (decl.name, decl.statement_hash, decl.kind))
+    matching.by(lambda decl: (decl.path, decl.name), only=_has_name)
+    matching.by(lambda decl: (decl.name.rpartition(".")[2], decl.statement_hash), only=_has_statement)
+    matching.by(lambda decl: (decl.path, decl.statement_hash), only=_has_statement)
+    matching.by(lambda decl: decl.name, only=_has_name)
+    matching.by(lambda decl: decl.statement_hash, only=_has_statement)
     matching.by_last_part()
     matching.by_likeness()
     matching.by_neighbours()
     aliases = _Matching(_aliases(before), _aliases(now))
-    aliases.by(lambda item: (item.path, item.name, item.statement_hash))
-    aliases.by(lambda item: (item.name, item.statement_hash))
+    aliases.by(lambda decl: (decl.path, decl.name, decl.statement_hash))
+    aliases.by(lambda decl: (decl.name, decl.statement_hash))
     return matching.pairs + aliases.pairs
 
 
@@ -455,7 +455,7 @@ def sorry_steps(compared: Compared) -> Iterator[Kept | Filled | Removed | Opened
     opened: list[Opened] = []
     partner = {id(new): old for old, new in compared.pairs}
     gone = {id(old): old for old in compared.before if old.living}
-    for new in sorted(compared.now, key=lambda item: (item.path, item.index)):
+    for new in sorted(compared.now, key=lambda decl: (decl.path, decl.index)):
         old = partner.get(id(new))
         if old is None:
             opened += (Opened(new, place) for place in new.places)
@@ -486,7 +486,7 @@ def align(before: Sequence[str], now: Sequence[str]) -> list[tuple[int, int]]:
     if len(middle_before) * len(middle_now) > _MOST_PAIRS:
         middle = [(index, index) for index in range(min(len(middle_before), len(middle_now)))]
     else:
-        middle = _aligned(middle_before, middle_now)
+        middle = _align_middle(middle_before, middle_now)
     pairs += [(start + old, start + new) for old, new in middle]
     pairs += [(len(before) - back, len(now) - back) for back in range(end, 0, -1)]
     return pairs
@@ -497,7 +497,7 @@ def _context_likeness(one: str, other: str) -> float:
     return _SAME_DECLARATION + sum(one[at : at + _PART] == other[at : at + _PART] for at in parts)
 
 
-def _aligned(before: Sequence[str], now: Sequence[str]) -> list[tuple[int, int]]:
+def _align_middle(before: Sequence[str], now: Sequence[str]) -> list[tuple[int, int]]:
     rows, columns = len(before), len(now)
     best = [[0.0] * (columns + 1) for _ in range(rows + 1)]
     for row in range(rows - 1, -1, -1):

@@ -92,8 +92,8 @@ class ScannedFile:
             "path": self.path,
             "error": self.error,
             "imports": list(self.imports),
-            "declarations": [item._asdict() for item in self.declarations],
-            "sorries": [{name: getattr(item, name) for name in Sorry.__slots__} for item in self.sorries],
+            "declarations": [declaration._asdict() for declaration in self.declarations],
+            "sorries": [{name: getattr(sorry, name) for name in Sorry.__slots__} for sorry in self.sorries],
             **(
                 {"not_understood": [item._asdict() for item in self.not_understood]}
                 if self.not_understood
@@ -143,7 +143,7 @@ Position = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class PremiseUse:
-    """One premise of an annotated tactic, in the order of the `<a>` marks. Positions are of its definition."""
+    """One premise of an annotated tactic, in the order of the `<a>` marks, with the place of its definition."""
 
     full_name: str
     def_path: str
@@ -260,7 +260,7 @@ class TracedTactic:
     def as_json(self) -> dict[str, Any]:
         return {
             "tactic": self.tactic,
-            "annotated_tactic": [self.annotated, [item.as_json() for item in self.premises]],
+            "annotated_tactic": [self.annotated, [premise.as_json() for premise in self.premises]],
             "state_before": self.state_before,
             "state_after": self.state_after,
             **({"constants": list(self.constants)} if self.constants else {}),
@@ -273,7 +273,7 @@ class TracedTactic:
         return cls(
             tactic=data["tactic"],
             annotated=text,
-            premises=tuple(PremiseUse.from_json(item) for item in premises),
+            premises=tuple(PremiseUse.from_json(premise) for premise in premises),
             state_before=data["state_before"],
             state_after=data["state_after"],
             extra=data.get("extra", {}),
@@ -317,9 +317,9 @@ class TracedTheorem:
             "theorem_statement": self.statement,
             "start": list(self.start),
             "end": list(self.end),
-            "traced_tactics": [item.as_json() for item in self.tactics],
+            "traced_tactics": [tactic.as_json() for tactic in self.tactics],
             **{name: value for name, value in optional.items() if value is not None},
-            **({"premises": [item.as_json() for item in self.premises]} if self.premises else {}),
+            **({"premises": [premise.as_json() for premise in self.premises]} if self.premises else {}),
             **({"sorry": True} if self.sorry else {}),
             **({"type": self.type} if self.type else {}),
             **({"alike": [item.as_json() for item in self.alike]} if self.alike else {}),
@@ -402,9 +402,9 @@ class TracedFile:
             "path": self.path,
             "imports": list(self.imports),
             "in_corpus": self.in_corpus,
-            "premises": [item.as_json() for item in self.premises],
-            "theorems": [item.as_json() for item in self.theorems],
-            **({"gaps": [item.as_json() for item in self.gaps]} if self.gaps else {}),
+            "premises": [premise.as_json() for premise in self.premises],
+            "theorems": [theorem.as_json() for theorem in self.theorems],
+            **({"gaps": [gap.as_json() for gap in self.gaps]} if self.gaps else {}),
             **({} if self.seen is None else {"seen": self.seen.as_json()}),
             **_extra(self.extra),
         }

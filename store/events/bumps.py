@@ -123,7 +123,7 @@ class BumpTried(EventBody):
 
 
 class BumpFinished(EventBody):
-    """A bump's trial is over: the mended breaks, those left, and the modules that fail with the patches applied.
+    """A bump's trial is over: breaks mended and left, and the modules that fail with the patches.
 
     `series` are the patches, JSON: a list of {"title", "message", "diff"}, in order of application. `tried`
     counts all texts; `unrecorded` of them have no `bump_tried`.

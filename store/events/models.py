@@ -81,7 +81,7 @@ class CheckpointRefused(EventBody):
 
 
 class CheckpointRemoved(EventBody):
-    """The files of this checkpoint were removed, for `reason`: `size_bytes` of weights, and the files beside them.
+    """The files of this checkpoint were removed, for `reason`: `size_bytes` of weights, and the rest.
 
     Its facts and results stay in the log.
     """

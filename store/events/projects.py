@@ -67,14 +67,16 @@ def outside(name: str, folder: str) -> str:
 
 def project_of(path: str, projects: Sequence[Project]) -> Project | None:
     """Return the innermost project of a file; None without one."""
-    result = [one for one in projects if lies_in(path, one.folder)]
+    result = [project for project in projects if lies_in(path, project.folder)]
     return max(result, key=lambda one: len(one.folder), default=None)
 
 
 def below(folder: str, projects: Sequence[Project]) -> tuple[str, ...]:
     """Return the folders of other projects inside a project's, relative to it."""
     return tuple(
-        inside(one.folder, folder) for one in projects if one.folder != folder and lies_in(one.folder, folder)
+        inside(project.folder, folder)
+        for project in projects
+        if project.folder != folder and lies_in(project.folder, folder)
     )
 
 
@@ -84,5 +86,9 @@ def worked_on(projects: Sequence[Project], chosen: Collection[str]) -> tuple[Pro
     Without a choice it is the one at the root, as those below it are mostly its documentation and tests; if
     the root has none, all.
     """
-    wanted = chosen or [one.folder for one in projects if not one.folder] or [one.folder for one in projects]
-    return tuple(one for one in projects if one.folder in wanted)
+    folders = (
+        chosen
+        or [project.folder for project in projects if not project.folder]
+        or [project.folder for project in projects]
+    )
+    return tuple(project for project in projects if project.folder in folders)

@@ -227,8 +227,8 @@ class Material(Part):
     modules_sha256: Digest
 
     @property
-    def told(self) -> tuple[str, str, list[str] | None, list[dict[str, str]], int]:
-        """The view's columns: both statements, variables outside the header, constants below, the number more."""
+    def statement_parts(self) -> tuple[str, str, list[str] | None, list[dict[str, str]], int]:
+        """The view's columns: both statements, variables outside the header, constants below, how many more."""
         lean = self.lean
         if lean is None:
             return self.statement, "", None, [], 0

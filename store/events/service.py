@@ -51,7 +51,7 @@ class DaemonStopped(EventBody):
 
 
 class LogRecovered(EventBody):
-    """The log is a new branch of history behind event `kept`: later events are lost, but for `behind` of them.
+    """The log is a new branch of history behind event `kept`; of later events `behind` remain.
 
     `hash` is that of the last event before this one. `lost` is the last event known to be lost (by the
     anchor, the view or the damaged log itself), 0 without one. The damaged files are in `aside`.

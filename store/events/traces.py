@@ -1,4 +1,4 @@
-"""Event types of traces: Lean's facts (or an imported LeanDojo dataset's) on a commit's theorems and premises.
+"""Event types of traces: a commit's theorems and premises, from Lean or an imported LeanDojo dataset.
 
 Files are traced along a `line`: a branch, for traces of our own (`branch:<name>`), or one import
 (`import:<trace>`). Along a line only files with a changed trace have an event; a `commit_traced` closes the
@@ -77,7 +77,7 @@ class CommitTraced(EventBody):
 
 
 class TraceMeasured(EventBody):
-    """The completeness of a commit's trace, measured against the scanner's reading of the project's own files.
+    """The completeness of a commit's trace, against the scanner's reading of the project's own files.
 
     `trace` names the `commit_traced` right before. For files, theorems and tactic steps: their number, and
     the number of them whole in the trace. `gaps` counts the missing parts by kind

@@ -88,10 +88,10 @@ def choose(
         raise NothingToExportError(
             "no traced commit is known: trace one, or import one with `everlean import leandojo`"
         )
-    known = {row.repository for row in rows}
-    if missing := sorted({*repositories} - known):
+    keys = {row.repository for row in rows}
+    if missing := sorted({*repositories} - keys):
         raise NothingToExportError(
-            f'no trace of "{missing[0]}" is known; there are traces of {", ".join(sorted(known))}'
+            f'no trace of "{missing[0]}" is known; there are traces of {", ".join(sorted(keys))}'
         )
     rows = [row for row in rows if not repositories or row.repository in repositories]
     if trace is not None:
@@ -101,8 +101,8 @@ def choose(
                 f"no trace {trace} is known of {', '.join(sorted(repositories)) or 'anything'}"
             )
         return result
-    told = {_commit(row) for row in rows if row.tracer == TRACER}
-    rows = [row for row in rows if not (row.tracer == DATASET_TRACER and _commit(row) in told)]
+    database_commits = {_commit(row) for row in rows if row.tracer == TRACER}
+    rows = [row for row in rows if not (row.tracer == DATASET_TRACER and _commit(row) in database_commits)]
     newest: dict[str, str] = {}
     newest_of_ours: dict[str, str] = {}
     for row in rows:  # the newest first
@@ -318,10 +318,10 @@ def imports_first(paths: Iterable[str], imports: Mapping[str, Sequence[str]], *,
     Raises:
         ImportCycleError: no such order exists. `trace` names the owner of the files.
     """
-    given = list(paths)
-    place = {path: number for number, path in enumerate(given)}
+    sequence = list(paths)
+    place = {path: number for number, path in enumerate(sequence)}
     sorter = TopologicalSorter(
-        {path: [one for one in imports.get(path, ()) if one in place] for path in given}
+        {path: [one for one in imports.get(path, ()) if one in place] for path in sequence}
     )
     try:
         sorter.prepare()
@@ -332,6 +332,6 @@ def imports_first(paths: Iterable[str], imports: Mapping[str, Sequence[str]], *,
     while sorter.is_active():
         for path in sorter.get_ready():
             heappush(ready, place[path])
-        ordered.append(given[heappop(ready)])
+        ordered.append(sequence[heappop(ready)])
         sorter.done(ordered[-1])
     return ordered

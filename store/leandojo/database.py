@@ -72,17 +72,17 @@ class _Record:
     SHAPE: ClassVar[Shape]
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any], **given: Any) -> Self:
+    def from_dict(cls, data: Mapping[str, Any], **extra: Any) -> Self:
         """Read a record.
 
         Raises:
             ValueError: it is not in LeanDojo's format.
         """
-        return cls._of({**read(cls.SHAPE, data), **given})
+        return cls._of({**read(cls.SHAPE, data), **extra})
 
     @classmethod
-    def _of(cls, said: Mapping[str, Any]) -> Self:
-        return cls(**{name: _ATTRIBUTES.get(name, _as_it_is)(said[name]) for name in cls.SHAPE})
+    def _of(cls, values: Mapping[str, Any]) -> Self:
+        return cls(**{name: _ATTRIBUTES.get(name, _as_it_is)(values[name]) for name in cls.SHAPE})
 
     def to_dict(self) -> dict[str, Any]:
         return write(self.SHAPE, self, DATABASE)
@@ -202,12 +202,12 @@ class Repository:
 
     def get_theorem(self, full_name: str, file_path: str) -> Theorem | None:
         """Return the first theorem by this name in this file; the empty path is the folder itself."""
-        wanted = file_path or "."
+        target = file_path or "."
         return next(
             (
                 theorem
                 for theorem in self.get_all_theorems
-                if theorem.full_name == full_name and str(theorem.file_path) == wanted
+                if theorem.full_name == full_name and str(theorem.file_path) == target
             ),
             None,
         )
@@ -257,19 +257,19 @@ class Repository:
         Raises:
             ValueError: it is not in LeanDojo's format.
         """
-        said = read(_REPOSITORY, data)
-        date = said["metadata"]["date_processed"]
-        said["metadata"]["date_processed"] = datetime.fromisoformat(date) if isinstance(date, str) else date
-        result = cls(**{name: said[name] for name in _REPOSITORY})
-        result.files_traced = [Path(path) for path in said["files_traced"]]
+        values = read(_REPOSITORY, data)
+        date = values["metadata"]["date_processed"]
+        values["metadata"]["date_processed"] = datetime.fromisoformat(date) if isinstance(date, str) else date
+        result = cls(**{name: values[name] for name in _REPOSITORY})
+        result.files_traced = [Path(path) for path in values["files_traced"]]
         for theorem in result.get_all_theorems:
             theorem.url, theorem.commit = result.url, result.commit
         return result
 
     def to_dict(self) -> dict[str, Any]:
-        said = write(_REPOSITORY, self, DATABASE)
-        head = {name: said.pop(name) for name in (*_HEAD, "metadata")}
-        return {**head, **{name: getattr(self, name) for name in COUNTS}, **said}
+        values = write(_REPOSITORY, self, DATABASE)
+        head = {name: values.pop(name) for name in (*_HEAD, "metadata")}
+        return {**head, **{name: getattr(self, name) for name in COUNTS}, **values}
 
 
 _ATTRIBUTES: Mapping[str, Callable[[Any], Any]] = {
@@ -345,9 +345,9 @@ class DynamicDatabase:
 
     @cached_property
     def repositories(self) -> list[Repository]:
-        """The repositories, read from a state folder at first use. The list and its contents are yours to change."""
-        with self._opened() as (log, view, known), tempfile.TemporaryFile() as file:
-            write_database(file, list(known.values()), log=log, view=view, infinity=True)
+        """The repositories, read from a state folder at first use. You may change the list and its contents."""
+        with self._open_log() as (log, view, traces), tempfile.TemporaryFile() as file:
+            write_database(file, list(traces.values()), log=log, view=view, infinity=True)
             file.seek(0)
             return [Repository.from_dict(item) for item in json.load(file)["repositories"]]
 
@@ -405,8 +405,8 @@ class DynamicDatabase:
         if not repositories:
             raise ValueError("no repository to export; give some of `repositories`")
         out = Path(output_path).absolute()
-        with self._opened() as (log, view, known):
-            absent = [repo for repo in repositories if _head(repo) not in known]
+        with self._open_log() as (log, view, traces):
+            absent = [repo for repo in repositories if _head(repo) not in traces]
             if absent:
                 raise ValueError(
                     f"Repository '{absent[0].url}' with commit '{absent[0].commit}' is not in the database; add it "
@@ -414,7 +414,7 @@ class DynamicDatabase:
                 )
             with translated(out):
                 out.parent.mkdir(parents=True, exist_ok=True)
-            chosen = [ChosenTrace(known[_head(repo)].row, in_dataset=True) for repo in repositories]
+            chosen = [ChosenTrace(traces[_head(repo)].row, in_dataset=True) for repo in repositories]
             if not compat:
                 chosen = in_order(view, [(item.row, True) for item in chosen])
             mode = Mode.COMPAT if compat else Mode.FOR_LIFE
@@ -433,12 +433,15 @@ class DynamicDatabase:
         for repo in self.repositories:
             for theorem in repo.get_all_theorems:
                 theorem.difficulty_rating = _rating(theorem, compat=compat)
-        with self._opened() as (_, view, known):
+        with self._open_log() as (_, view, traces):
             repositories = curriculum(view, compat=compat).repositories
-        order = {item.trace if compat else item.repository: item.order for item in repositories}
+        order = {
+            repository.trace if compat else repository.repository: repository.order
+            for repository in repositories
+        }
 
         def place(repo: Repository) -> float:
-            item = known.get(_head(repo))
+            item = traces.get(_head(repo))
             if item is None:
                 return math.inf
             return order.get(item.row.trace if compat else item.row.repository, math.inf)
@@ -538,7 +541,7 @@ class DynamicDatabase:
         other.to_json()
 
     @contextmanager
-    def _opened(self) -> Iterator[tuple[LogReader, sqlite3.Connection, dict[tuple[str, ...], ChosenTrace]]]:
+    def _open_log(self) -> Iterator[tuple[LogReader, sqlite3.Connection, dict[tuple[str, ...], ChosenTrace]]]:
         """Open a log with these repositories, one moment of its view, and their traces by their `_head`.
 
         It is the state folder's, else a temporary one for the block.

@@ -96,8 +96,8 @@ def database_theorem(data: Mapping[str, Any], *, url: str, commit: str, path: st
     difficulty = data.get("difficulty")
     if difficulty == "Infinity":
         difficulty = math.inf if infinity else None
-    said = {"url": url, "commit": commit, **data, "file_path": path, "difficulty_rating": difficulty}
-    return _MARGIN + indented(write(THEOREM["database"], said, DATABASE), margin=8)
+    record = {"url": url, "commit": commit, **data, "file_path": path, "difficulty_rating": difficulty}
+    return _MARGIN + indented(write(THEOREM["database"], record, DATABASE), margin=8)
 
 
 def _members(values: Mapping[str, Any]) -> str:
@@ -188,8 +188,8 @@ def dataset_theorem(
         for step in data["traced_tactics"]
         if every_tactic or (step["state_before"] != "no goals" and BULLET not in step["tactic"])
     ]
-    said = {"url": url, "commit": commit, **data, "file_path": path, "traced_tactics": steps}
-    return "  " + indented(write(THEOREM["dataset"], said, Style(list, paths)), margin=2, ascii_only=True)
+    record = {"url": url, "commit": commit, **data, "file_path": path, "traced_tactics": steps}
+    return "  " + indented(write(THEOREM["dataset"], record, Style(list, paths)), margin=2, ascii_only=True)
 
 
 def _dataset_metadata(
@@ -282,14 +282,14 @@ class DatasetWriter:
         closure = self._closures[path] = closure_of(data, self._closures) if self._merge.by_closure else ""
         names.claim(path, closure)
 
-    def _look_ahead(self, trace: OpenTrace, names: Names, wanted: str) -> None:
+    def _look_ahead(self, trace: OpenTrace, names: Names, target: str) -> None:
         """Claim the files of the corpus up to a later one, in their order; nothing if it has no such file."""
-        if not self._merge.by_closure or not trace.has_in_corpus(wanted):
+        if not self._merge.by_closure or not trace.has_in_corpus(target):
             return
         for path in self._unclaimed:
             if path not in self._closures:
                 self._claim(names, path, trace.data(path))
-            if path == wanted:
+            if path == target:
                 return
 
 

@@ -119,7 +119,7 @@ def _put(new: Path, place: Path) -> None:
 
 
 def _tidy(place: Path) -> None:
-    """Put back, or remove, the remains of killed exports to this place. The parent is ours alone meanwhile."""
+    """Put back, or remove, the remains of killed exports to this place; the parent is locked."""
     for aside in sorted(place.parent.glob(f".{glob.escape(place.name)}.*.old")):
         if place.exists():
             _remove(aside)

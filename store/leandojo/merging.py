@@ -83,9 +83,9 @@ class ByClosure:
             return path
         # One commit may have been traced by two Lean versions: then the closure tells them apart.
         for name in (f"{prefix}/{path}", f"{prefix}.{closure[:12]}/{path}"):
-            known = name in self._owners
+            exists = name in self._owners
             if self._owners.setdefault(name, closure) == closure:
-                self.renamed += not known
+                self.renamed += not exists
                 return name
         raise AssertionError(f"two files with the closure {closure} and the path {path}")
 
@@ -226,14 +226,14 @@ def _compat_by_premise(theorems: list[CompatTheorem], held_out: int, rng: random
         for premise in theorem.premises:
             users[premise].append(number)
     chosen: list[int] = []
-    known: set[int] = set()
+    outside: set[int] = set()
     for numbers in sorted(users.values(), key=len):
         if len(chosen) >= 2 * held_out:
             break
         # Looked up before any of these is added: a theorem that uses a premise twice is in twice.
-        chosen.extend([number for number in numbers if number not in known])
-        known.update(numbers)
-    train = [theorem for number, theorem in enumerate(theorems) if number not in known]
+        chosen.extend([number for number in numbers if number not in outside])
+        outside.update(numbers)
+    train = [theorem for number, theorem in enumerate(theorems) if number not in outside]
     rng.shuffle(chosen)
     return _compat_sides(train, [theorems[number] for number in chosen], held_out)
 
@@ -259,12 +259,12 @@ class ForLife:
         """Add a trace's theorem: `path` is its file's name in the export, `number` its record's."""
         keys = self._keys(chosen, path, data, facts)
         seq = chosen.row.seq
-        place, known = next(
+        place, latest = next(
             (self._places[key] for key in keys if key in self._places), (len(self._numbers), seq)
         )
-        if known > seq:
+        if latest > seq:
             return
-        if known == seq:  # within one trace two of a kind are two
+        if latest == seq:  # within one trace two of a kind are two
             place = len(self._numbers)
             for column in (self._numbers, *self._sides):
                 column.append(0)

@@ -81,13 +81,11 @@ def export_progress(
         with replaced_file(out) as file:
             for side in SIDES:
                 for proof in training_proofs(view, "random", side, traces=traces):
-                    known = hash(
-                        (proof.split_key, *((step.state_before, step.tactic) for step in proof.steps))
-                    )
-                    if known in seen:
+                    key = hash((proof.split_key, *((step.state_before, step.tactic) for step in proof.steps)))
+                    if key in seen:
                         repeated += 1
                         continue
-                    seen.add(known)
+                    seen.add(key)
                     proofs[side] += 1
                     steps[side] += len(proof.steps)
                     file.writelines(

@@ -164,9 +164,10 @@ def import_leandojo(
     return Imported(
         path=result.path,
         form=result.form,
-        already_imported=bool(repositories) and all(item.already_imported for item in repositories),
+        already_imported=bool(repositories)
+        and all(repository.already_imported for repository in repositories),
         repositories=repositories,
-        totals=Totals(*(sum(getattr(item, name) for item in repositories) for name in names)),
+        totals=Totals(*(sum(getattr(repository, name) for repository in repositories) for name in names)),
         notes=tuple(result.notes),
         seconds=round(time.monotonic() - started, 3),
         position=position,
@@ -174,9 +175,9 @@ def import_leandojo(
 
 
 def _record(
-    log: EventLog, found: Read, record: Record, *, stage: Path, view: sqlite3.Connection, progress: Progress
+    log: EventLog, content: Read, record: Record, *, stage: Path, view: sqlite3.Connection, progress: Progress
 ) -> ImportedRepository:
-    manifest, head = record.manifest(found), record.head
+    manifest, head = record.manifest(content), record.head
 
     def files() -> Iterator[TracedFile]:
         for done, file in enumerate(record.files()):
@@ -237,9 +238,9 @@ class Record:
         Raises:
             Flaw: it is not in LeanDojo's format.
         """
-        said = read(THEOREM[self.form], data)
-        path, difficulty = said.pop("file_path"), said.pop("difficulty_rating", None)
-        result = TracedTheorem.from_json({**said, "difficulty": difficulty})
+        values = read(THEOREM[self.form], data)
+        path, difficulty = values.pop("file_path"), values.pop("difficulty_rating", None)
+        result = TracedTheorem.from_json({**values, "difficulty": difficulty})
         encoded(path)
         body = encoded(result.as_json())
         digest = hashlib.blake2b(body, digest_size=16).digest()
@@ -277,7 +278,7 @@ class Record:
         """The files: those of the corpus in its order, then the others by name."""
         return (*self.corpus, *sorted(self._theorems.keys() - self.corpus.keys()))
 
-    def manifest(self, found: Read) -> Manifest:
+    def manifest(self, content: Read) -> Manifest:
         """Return the order of everything in the record."""
         paths = self.paths
         place = {
@@ -288,15 +289,15 @@ class Record:
         return Manifest(
             form=self.form,
             files=paths,
-            lists={name: tuple(place[item] for item in entries) for name, entries in self.lists.items()},
+            lists={name: tuple(place[entry] for entry in entries) for name, entries in self.lists.items()},
             files_traced=tuple(self.traced),
             metadata=self.metadata,
             extra=self.extra,
-            beside=found.beside,
+            beside=content.beside,
         )
 
     def files(self) -> Iterator[TracedFile]:
-        """Yield the files, in the order of `paths`; a theorem with the head's url or commit has None there."""
+        """Yield the files, in the order of `paths`; None stands for the head's url and commit."""
         for path in self.paths:
             bodies = [body for _, body in sorted(self._theorems.get(path, {}).items())]
             theorems = tuple(self._theorem(body) for body in bodies)
@@ -376,8 +377,8 @@ def _read_database(path: Path, progress: Callable[[int, int], object]) -> Read:
             # Each is freed before the next.
             plain, repositories[index] = repositories[index], None
             record = _repository(plain, place, result.notes)
-            for number, known in enumerate(result.records):
-                if known.head.trace == record.head.trace:
+            for number, earlier in enumerate(result.records):
+                if earlier.head.trace == record.head.trace:
                     reason = f"has url, commit, Lean version and LeanDojo version of repositories[{number}]"
                     remedy = "take one of the two out of the file"
                     raise ImportFormatError(path, place, reason, remedy=remedy)
@@ -450,7 +451,7 @@ def _read_folder(path: Path, progress: Callable[[int, int], object]) -> Read:
     record = Record("dataset")
     lines: dict[Path, Callable[[Any], None]] = {
         path / "corpus.jsonl": record.add_premise_file,
-        path / "traced_files.jsonl": lambda item: record.add_traced(_traced(item)),
+        path / "traced_files.jsonl": lambda item: record.add_traced(_read_traced_path(item)),
     }
     total = sum(_size(file) for file in (*splits.values(), *lines) if file.is_file())
     done = 0
@@ -483,12 +484,12 @@ def _add_all(file: Path, values: Iterable[Any], add: Callable[[Any], None]) -> N
             raise flaw.of(file, f"[{index}]") from None
 
 
-def _traced(item: Any) -> str:
+def _read_traced_path(item: Any) -> str:
     """Return the file named by a line; a trace has no place for another key of it."""
-    said = read(TRACED, item)
-    for key in said.get("extra", ()):
+    values = read(TRACED, item)
+    for key in values.get("extra", ()):
         raise Flaw("is a key that such a line does not have", f".{key}")
-    path: str = said["traced_file_path"]
+    path: str = values["traced_file_path"]
     return path
 
 
@@ -588,15 +589,18 @@ def dataset_head(path: Path, metadata: Mapping[str, Any]) -> TraceHead:
             each(repositories, _check_origin)
     except Flaw as flaw:
         raise flaw.of(path, place) from None
-    lines = [item["metadata"] if isinstance(item.get("metadata"), dict) else {} for item in repositories]
+    lines = [
+        repository["metadata"] if isinstance(repository.get("metadata"), dict) else {}
+        for repository in repositories
+    ]
     if len(repositories) == 1:
         url, sha = repositories[0]["url"], repositories[0]["commit"]
         key, name = repository_key(url), "/".join(url.removesuffix(".git").rstrip("/").split("/")[-2:])
         dated = lines[0]
     else:
-        dates = [one["date_processed"] for one in lines if isinstance(one.get("date_processed"), str)]
+        dates = [line["date_processed"] for line in lines if isinstance(line.get("date_processed"), str)]
         dated = {"date_processed": max(dates)} if dates else {}
-        parts = sorted({(item["url"], item["commit"]) for item in repositories})
+        parts = sorted({(repository["url"], repository["commit"]) for repository in repositories})
         digest = hashlib.sha256("\x1f".join(text for part in parts for text in part).encode()).hexdigest()
         key = url = name = f"{MERGED_HOST}/{digest[:12]}"
         sha = digest[:40]
@@ -605,9 +609,9 @@ def dataset_head(path: Path, metadata: Mapping[str, Any]) -> TraceHead:
         sha=sha,
         url=url,
         name=name,
-        lean_version=_common(item.get("lean_version") for item in repositories),
+        lean_version=_common(repository.get("lean_version") for repository in repositories),
         tracer=DATASET_TRACER,
-        tracer_version=_common(item.get("lean_dojo_version") for item in repositories),
+        tracer_version=_common(repository.get("lean_dojo_version") for repository in repositories),
         source="import",
         metadata=dated,
     )

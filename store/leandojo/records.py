@@ -1,4 +1,4 @@
-"""LeanDojo's JSON records, with the keys of each and the reading and writing of each value; and its JSON files.
+"""LeanDojo's JSON records: their keys, the reading and writing of values, and its JSON files.
 
 A read record has the log's form (`as_json` of `store.domain.records`): positions as [line, column], and
 unknown keys in `extra`, for an export to return them. A `Flaw` is a mistake with its place inside the record;
@@ -45,7 +45,7 @@ REMEDY = "correct it there, or write the file anew with the program that made it
 
 
 class ImportFormatError(LogError, ValueError):
-    """A file is not in an import's format; the error names the file, the place in it, the reason and the remedy.
+    """A file is not in an import's format; the message has the file, the place, the reason and the remedy.
 
     `file` is a text for data given in memory.
     """

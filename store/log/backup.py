@@ -166,9 +166,9 @@ def _changed_tables(connection: sqlite3.Connection) -> Iterator[str]:
     number, last = connection.execute("SELECT count(*), coalesce(max(seq), 0) FROM events").fetchone()
     if number != last:
         yield f"events: {number} rows, but the last seq is {last}: rows are missing"
-    given = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
-    if last and (given is None or given[0] != last):
-        up_to = "none" if given is None else f"seqs up to {given[0]}"
+    counter = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'events'").fetchone()
+    if last and (counter is None or counter[0] != last):
+        up_to = "none" if counter is None else f"seqs up to {counter[0]}"
         yield f"events: {up_to} were given, but the last row is {last}"
 
 
@@ -207,14 +207,14 @@ def _changed_schema(connection: sqlite3.Connection) -> list[str]:
     statement = "SELECT type || ' ' || name, sql FROM sqlite_schema WHERE name NOT LIKE 'sqlite_%'"
     fresh = in_memory(script("log/schema"))
     try:
-        wanted = dict(fresh.execute(statement).fetchall())
+        should = dict(fresh.execute(statement).fetchall())
     finally:
         fresh.close()
     result = {row[0]: row[1] for row in connection.execute(statement)}
     return [
         f"{name} is {'gone' if name not in result else 'not what it should be'}: rows may have been changed"
-        for name in sorted(wanted)
-        if result.get(name) != wanted[name]
+        for name in sorted(should)
+        if result.get(name) != should[name]
     ]
 
 

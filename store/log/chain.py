@@ -170,7 +170,7 @@ def read(
             (link.seq, last, _BATCH),
         ).fetchall()
         for row in rows:
-            result = _checked(connection, link, row)
+            result = _check_row(connection, link, row)
             yield result
             if isinstance(result, Damage):
                 return
@@ -181,7 +181,7 @@ def read(
         yield Damage(link.seq + 1, "missing")
 
 
-def _checked(connection: sqlite3.Connection, before: Link, row: Sequence[Column]) -> Entry | Damage:
+def _check_row(connection: sqlite3.Connection, before: Link, row: Sequence[Column]) -> Entry | Damage:
     event, blobs, recorded = row[:-2], row[-2], row[-1]
     if event[0] != before.seq + 1:
         return Damage(before.seq + 1, "missing")

@@ -55,11 +55,11 @@ def check_identity(connection: sqlite3.Connection, path: Path) -> None:
         raise LogDamagedError(path, None, "its table of events, of payloads or of hashes is not there")
 
 
-def _is_ours(connection: sqlite3.Connection, found: list[bytes]) -> bool:
+def _is_ours(connection: sqlite3.Connection, statements: list[bytes]) -> bool:
     """Return whether the tables, and the hash of the last event, have this program's format."""
     with closing(in_memory(script("log/schema"))) as fresh:
         targets = [row[0] for row in fresh.execute(_SCHEMA)]
-    if sorted(found) != sorted(targets):
+    if sorted(statements) != sorted(targets):
         return False
     last = chain.last(connection).seq
     before = chain.link_at(connection, last - 1) if last else None

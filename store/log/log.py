@@ -94,31 +94,31 @@ def check_expectations(versions: Mapping[str, int], expect: Mapping[str, int | E
     """
     for stream, expected in expect.items():
         if not meets(versions[stream], expected):
-            wanted = f"version {expected}" if isinstance(expected, int) else expected.value
-            raise ConcurrencyError(stream, expected=wanted, actual=versions[stream])
+            version = f"version {expected}" if isinstance(expected, int) else expected.value
+            raise ConcurrencyError(stream, expected=version, actual=versions[stream])
 
 
-def recorded_before(prepared: Sequence[Prepared], found: Mapping[str, Recorded]) -> Appended | None:
+def recorded_before(prepared: Sequence[Prepared], records: Mapping[str, Recorded]) -> Appended | None:
     """Decide whether a batch is a repetition: None if it is new, its positions if all of it is recorded.
 
     Raises:
         IdempotencyError: an id was recorded with other content, only a part is recorded, or out of order.
     """
-    if not found:
+    if not records:
         return None
     other = tuple(
         event.event_id
         for event in prepared
-        if event.event_id in found and event.content_hash() != content_hash(*found[event.event_id][2:])
+        if event.event_id in records and event.content_hash() != content_hash(*records[event.event_id][2:])
     )
     if other:
         raise IdempotencyError(other, "recorded before with other content")
-    if len(found) < len(prepared):
+    if len(records) < len(prepared):
         raise IdempotencyError(
-            tuple(event.event_id for event in prepared if event.event_id in found),
-            f"{len(found)} of the {len(prepared)} events of this batch are recorded and the others are not",
+            tuple(event.event_id for event in prepared if event.event_id in records),
+            f"{len(records)} of the {len(prepared)} events of this batch are recorded and the others are not",
         )
-    positions = [found[event.event_id][0] for event in prepared]
+    positions = [records[event.event_id][0] for event in prepared]
     if positions != sorted(positions):
         raise IdempotencyError(
             tuple(event.event_id for event in prepared), "recorded before in another order than now"
@@ -127,7 +127,7 @@ def recorded_before(prepared: Sequence[Prepared], found: Mapping[str, Recorded])
         first_seq=positions[0],
         last_seq=positions[-1],
         repeated=True,
-        versions={event.stream: found[event.event_id][1] for event in prepared},
+        versions={event.stream: records[event.event_id][1] for event in prepared},
     )
 
 
@@ -230,7 +230,7 @@ class EventLog:
                     prepared = [prepare(event) for event in batch.events]
                     check_batch(prepared, batch.expect)
                     # Reading a payload and compressing it takes longer than the transaction should.
-                    ready.append((at, prepared, self._packed(prepared, batch.blobs)))
+                    ready.append((at, prepared, self._pack(prepared, batch.blobs)))
                 except CALLERS_MISTAKES as error:
                     outcomes[at] = error
             with self._transaction():
@@ -308,7 +308,7 @@ class EventLog:
         return bool(frames == folded_in)
 
     def copy_to(self, target: Path) -> None:
-        """Write everything into a new file: the way out when the log's own file is gone from under the daemon."""
+        """Write everything into a new file, for a log whose file is gone from under the daemon."""
         with self._lock, translated(target):
             copy_into(self._connection, target)
 
@@ -335,11 +335,11 @@ class EventLog:
     def __exit__(self, *_exc: object) -> None:
         self.close()
 
-    def _packed(self, prepared: Sequence[Prepared], files: Mapping[str, Path]) -> list[blob_table.PackedBlob]:
+    def _pack(self, prepared: Sequence[Prepared], files: Mapping[str, Path]) -> list[blob_table.PackedBlob]:
         digests: frozenset[str] = frozenset().union(*(blob_table.cited(event.data) for event in prepared))
         if not digests and not files:
             return []
-        if self._recorded(prepared) is not None:
+        if self._find_repetition(prepared) is not None:
             return []  # a repetition needs none of its payloads again
         return blob_table.collect(self._connection, cited_digests=digests, files=files)
 
@@ -356,7 +356,7 @@ class EventLog:
 
         `alone`: no other follows, and the anchor begins to wait for the disk while the rows are put in.
         """
-        repeated = self._recorded(prepared)
+        repeated = self._find_repetition(prepared)
         if repeated is not None:
             return repeated, after
         versions = {
@@ -393,7 +393,7 @@ class EventLog:
         )
         return appended, links[-1]
 
-    def _recorded(self, prepared: Sequence[Prepared]) -> Appended | None:
+    def _find_repetition(self, prepared: Sequence[Prepared]) -> Appended | None:
         event_ids = [event.event_id for event in prepared if event.has_given_id]
         if not event_ids:
             return None

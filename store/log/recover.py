@@ -75,7 +75,7 @@ def recover(
     fresh = log_path.with_name(f"{log_path.name}.recovered")
     try:
         with translated(log_path):
-            result = _interrupted(fresh, log_path)
+            result = _find_interrupted(fresh, log_path)
             if result is not None:
                 _swap(fresh, log_path, view_path, result.aside)
                 return result
@@ -86,16 +86,16 @@ def recover(
             if not reason:
                 return None
             aside = log_path.with_name(f"damaged-{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}")
-            end = _acknowledged(log_path)
-            known = max(last, reached, end.seq if end else 0)
+            end = _read_acknowledged(log_path)
+            end_seq = max(last, reached, end.seq if end else 0)
             with closing(Finds(log_path, _scratch(fresh))) as finds:
                 if not last and end is None:  # neither SQLite nor an anchor knows its end, as for a backup
-                    known = max(known, finds.known())
-                kept, behind = _write(finds, fresh, end, upto=known, aside=aside)
+                    end_seq = max(end_seq, finds.length())
+                kept, behind = _write(finds, fresh, end, upto=end_seq, aside=aside)
                 if behind and not projects(fresh):
                     _remove(fresh)
                     kept, behind = _write(finds, fresh, end, upto=kept, aside=aside)
-            lost = max(known, kept + behind)
+            lost = max(end_seq, kept + behind)
             result = Recovered(kept, behind, lost if lost > kept + behind else 0, reason, aside)
             _remove(_scratch(fresh))
             _begin(fresh, result)
@@ -105,7 +105,7 @@ def recover(
         lock.release()
 
 
-def _interrupted(fresh: Path, log_path: Path) -> Recovered | None:
+def _find_interrupted(fresh: Path, log_path: Path) -> Recovered | None:
     """Return a recovery killed while its finished log got its place; None without one.
 
     The old log may have lost its -wal by then: its sound part is in the new one alone.
@@ -121,15 +121,15 @@ def _interrupted(fresh: Path, log_path: Path) -> Recovered | None:
         if event.type != "log_recovered" or read_anchor(fresh) != end:
             return None
         aside = Path(event.data["aside"])
-        if new == fresh and not _untouched(log_path, aside, since_ns=fresh.stat().st_mtime_ns):
+        if new == fresh and not _is_untouched(log_path, aside, since_ns=fresh.stat().st_mtime_ns):
             return None
     except (LogError, sqlite3.Error, OSError, ValueError):
         return None
-    given = event.data
-    return Recovered(given["kept"], given.get("behind", 0), given["lost"], given["reason"], aside)
+    data = event.data
+    return Recovered(data["kept"], data.get("behind", 0), data["lost"], data["reason"], aside)
 
 
-def _untouched(log_path: Path, aside: Path, *, since_ns: int) -> bool:
+def _is_untouched(log_path: Path, aside: Path, *, since_ns: int) -> bool:
     """Return whether the old log is still the file put aside, without a later write."""
     return log_path.exists() and all(
         path.samefile(aside / path.name) and path.stat().st_mtime_ns <= since_ns
@@ -158,7 +158,7 @@ def _assess(path: Path) -> tuple[int, str]:
     return last, wrong
 
 
-def _acknowledged(path: Path) -> chain.Link | None:
+def _read_acknowledged(path: Path) -> chain.Link | None:
     try:
         return read_anchor(path)
     except LogError:
@@ -181,7 +181,7 @@ def _write(finds: Finds, target: Path, end: chain.Link | None, *, upto: int, asi
                 gap.append(sound.seq)
                 continue
             for seq in gap:
-                new.add(_lost(seq, aside, new.recorded_at))
+                new.add(_lost_event(seq, aside, new.recorded_at))
             gap.clear()
             new.add(event, sound.blobs)
             if sound.seq == kept + 1:
@@ -228,7 +228,7 @@ class _NewLog:
         self.recorded_at = event.recorded_at
 
 
-def _lost(seq: int, aside: Path, recorded_at: str) -> StoredEvent:
+def _lost_event(seq: int, aside: Path, recorded_at: str) -> StoredEvent:
     """Return the substitute of a lost event, dated as the one before: times stay in the order of events."""
     from store.events.service import EventLost
 
@@ -245,17 +245,17 @@ def _alone() -> frozenset[str]:
     return frozenset(name for name, body in EVENT_TYPES.items() if body.alone)
 
 
-def _begin(path: Path, found: Recovered) -> None:
+def _begin(path: Path, recovered: Recovered) -> None:
     from store.events.service import LogRecovered
 
     with EventLog.open(path) as log:
         body = LogRecovered(
-            kept=found.kept,
+            kept=recovered.kept,
             hash=log.head.hash.hex(),
-            behind=found.behind,
-            lost=found.lost,
-            reason=found.reason,
-            aside=str(found.aside),
+            behind=recovered.behind,
+            lost=recovered.lost,
+            reason=recovered.reason,
+            aside=str(recovered.aside),
         )
         log.append([NewEvent("log", body)], expect={"log": Expect.ANY})
 

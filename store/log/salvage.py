@@ -61,7 +61,7 @@ class Finds:
     def __init__(self, log_path: Path, scratch: Path) -> None:
         self._rows = connect_writable(scratch, pragmas=("journal_mode = OFF", "synchronous = OFF"))
         self._rows.executescript(f"BEGIN;\n{_TABLES}")
-        for rowid, columns in _found(log_path):
+        for rowid, columns in _likely_rows(log_path):
             self._keep(rowid, columns)
         self._rows.execute("COMMIT")
 
@@ -73,7 +73,7 @@ class Finds:
         """Return the largest number of a likely event."""
         return int(self._rows.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0])
 
-    def known(self) -> int:
+    def length(self) -> int:
         """Return the log's length, if only the rows can tell: up to the last event confirmed by the chain.
 
         And further, while each number has an event or a hash; a single one may be made of damage.
@@ -101,7 +101,7 @@ class Finds:
         recorded_at: Column = None
         for seq in range(1, min(upto, self.last()) + 1):
             events, links = self._events(seq), self._links(seq, end)
-            result = self._confirmed(befores, events, links)
+            result = self._confirm(befores, events, links)
             if result is not None:
                 one, link = result
                 yield from (*unconfirmed, one)
@@ -117,7 +117,7 @@ class Finds:
             recorded_at = events[0][_RECORDED_AT] if events else None
         yield from (Sound(lost.seq, None) for lost in unconfirmed)
 
-    def _confirmed(
+    def _confirm(
         self, befores: Sequence[Link], events: Sequence[Event], links: Sequence[Link]
     ) -> tuple[Sound, Link] | None:
         for link in links:
@@ -185,7 +185,7 @@ class Finds:
 # ---- Pages, in SQLite's file format
 
 
-def _found(log_path: Path) -> Iterator[tuple[int, list[Column]]]:
+def _likely_rows(log_path: Path) -> Iterator[tuple[int, list[Column]]]:
     """Yield the number and the columns of every likely row of a table."""
     with _Pages(log_path) as pages:
         for page in pages.all():
@@ -203,8 +203,8 @@ class _Pages:
     """The pages of a file and of the frames of its -wal."""
 
     def __init__(self, log_path: Path) -> None:
-        self._file = _opened(log_path)
-        self._wal = _opened(log_path.with_name(f"{log_path.name}-wal"))
+        self._file = _open(log_path)
+        self._wal = _open(log_path.with_name(f"{log_path.name}-wal"))
         self._frames: dict[int, int] = {}
         """By page, the place of its newest frame."""
         for at in self._places():
@@ -220,7 +220,7 @@ class _Pages:
                 file.close()
 
     def all(self) -> Iterator[bytes]:
-        """Yield every page, first those of the file, which are committed. The first page has no rows of ours."""
+        """Yield every page, first the file's committed ones; its very first has no rows of ours."""
         at = PAGE_BYTES
         while page := self._read(self._file, at, PAGE_BYTES):
             yield page
@@ -250,7 +250,7 @@ class _Pages:
         return file.read(length)
 
 
-def _opened(path: Path) -> BinaryIO | None:
+def _open(path: Path) -> BinaryIO | None:
     return path.open("rb") if path.is_file() else None
 
 

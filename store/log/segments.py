@@ -148,9 +148,9 @@ class SegmentStore:
 
         Without void segments, those merged into another, and files of other names.
         """
-        return self._listed()[0]
+        return self._list()[0]
 
-    def _listed(self) -> tuple[list[Segment], list[Segment]]:
+    def _list(self) -> tuple[list[Segment], list[Segment]]:
         """Return the segments, and those inside others."""
         names = [*self._sizes()]
         epochs = self._epochs_of(names)
@@ -174,11 +174,11 @@ class SegmentStore:
     def sizes(self, segments: Iterable[Segment]) -> list[int]:
         """Return the size of each of the segments in bytes."""
         sizes = self._sizes()
-        return [sizes.get(one.name, 0) for one in segments]
+        return [sizes.get(segment.name, 0) for segment in segments]
 
     def remove_merged(self) -> None:
         """Remove the segments inside others."""
-        for one in self._listed()[1]:
+        for one in self._list()[1]:
             with self._as_one_error("removed", one.name):
                 self._files.rm_file(self._path(one.name))
 
@@ -205,8 +205,8 @@ class SegmentStore:
             except FileNotFoundError:
                 return None
         try:
-            given = json.loads(text)
-            result = Epoch(number, given["token"], given["host"], given["taken_at"], _link(given["after"]))
+            data = json.loads(text)
+            result = Epoch(number, data["token"], data["host"], data["taken_at"], _link(data["after"]))
         except (ValueError, KeyError, TypeError) as error:
             raise SegmentError(
                 self.url, name, f"it cannot be read ({error})", "put it back from a copy of the folder"
@@ -224,15 +224,15 @@ class SegmentStore:
         text = _json({**epoch._asdict(), "after": _link_text(epoch.after)})
         if not self._local:
             self._require_create(f"create-{epoch.token}{_TEMPORARY}")
-        if not self._created(epoch.name, text):
+        if not self._create(epoch.name, text):
             raise EpochTakenError(
                 f"{self.url}: another machine began {epoch.name} at this moment; look at it with `everlean standby`"
             )
 
     def _require_create(self, name: str) -> None:
         """Check that the store refuses to replace a file: some kinds cannot, some only claim to."""
-        if self._kinds & _CREATES and self._created(name, b"{}"):
-            second = self._created(name, b"{}")
+        if self._kinds & _CREATES and self._create(name, b"{}"):
+            second = self._create(name, b"{}")
             with self._as_one_error("removed", name):
                 self._files.rm_file(self._path(name))
             if not second:
@@ -243,7 +243,7 @@ class SegmentStore:
             "a store with conditional writes (S3, Google Cloud Storage)"
         )
 
-    def _created(self, name: str, content: bytes) -> bool:
+    def _create(self, name: str, content: bytes) -> bool:
         """Make a file with its content in one step; return whether it was not there before."""
         target = self._path(name)
         with self._as_one_error("written", name):
@@ -414,9 +414,9 @@ def merge(store: SegmentStore, log_path: Path, spool: Path, *, epoch: int, may: 
         SegmentStoreError: the store cannot be read or written.
         LogError: the log cannot be read.
     """
-    found = store.segments()
-    _require_order(store, found)
-    group = _fit_for_one(store, found[: -MOST_SEGMENTS // 10])
+    segments = store.segments()
+    _require_order(store, segments)
+    group = _fit_for_one(store, segments[: -MOST_SEGMENTS // 10])
     if group:
         with chain.raw(log_path) as connection:
             before, last = (chain.link_at(connection, seq) for seq in (group[0].first - 1, group[-1].last))
@@ -553,7 +553,7 @@ def restore(store: SegmentStore, target: Path, *, upto: int | None = None) -> Li
         SegmentStoreError: the store cannot be read.
         LogError: the target exists, or cannot be written.
     """
-    segments = [one for one in store.segments() if upto is None or one.first <= upto]
+    segments = [segment for segment in store.segments() if upto is None or segment.first <= upto]
     if segments and upto is not None and segments[-1].last < upto:
         raise SegmentError(
             store.url,
@@ -639,17 +639,17 @@ def _history(store: SegmentStore, segments: Sequence[Segment]) -> Iterator[tuple
 def _require_order(store: SegmentStore, segments: Iterable[Segment]) -> None:
     before: Segment | None = None
     for segment in segments:
-        wanted = before.last + 1 if before else 1
-        if segment.first > wanted:
+        first = before.last + 1 if before else 1
+        if segment.first > first:
             raise SegmentError(
                 store.url,
                 segment.name,
-                f"the events {wanted} to {segment.first - 1} before it are missing",
+                f"the events {first} to {segment.first - 1} before it are missing",
                 "put the missing segment back from a copy of the folder"
-                + (f", or restore up to event {wanted - 1} (--upto)" if before else "")
+                + (f", or restore up to event {first - 1} (--upto)" if before else "")
                 + "; for shipping name an empty folder",
             )
-        if segment.first < wanted:
+        if segment.first < first:
             assert before is not None
             raise SegmentError(
                 store.url,
@@ -695,11 +695,11 @@ def _lines(store: SegmentStore, segment: Segment, before: End | None) -> Iterato
         ) from error
 
 
-def _line(given: dict[str, Any], before: Link) -> Entry:
-    event = tuple(given["event"][name] for name in COLUMNS)
+def _line(data: dict[str, Any], before: Link) -> Entry:
+    event = tuple(data["event"][name] for name in COLUMNS)
     rows: list[blob_table.Row] = [
         (row["id"], row["sha256"], row["size_bytes"], base64.b64decode(row["content"], validate=True))
-        for row in given["blobs"]
+        for row in data["blobs"]
     ]
     if event[0] != before.seq + 1:
         raise ValueError(f"event {event[0]} follows event {before.seq}")
@@ -710,8 +710,8 @@ def _link_text(link: Link) -> dict[str, int | str]:
     return {"seq": link.seq, "blobs": link.blobs, "hash": link.hash.hex()}
 
 
-def _link(given: dict[str, Any]) -> Link:
-    return Link(given["seq"], given["blobs"], bytes.fromhex(given["hash"]))
+def _link(data: dict[str, Any]) -> Link:
+    return Link(data["seq"], data["blobs"], bytes.fromhex(data["hash"]))
 
 
 def _base64(content: Any) -> str:

@@ -41,13 +41,13 @@ def upcast(
     Raises:
         UnknownEventError: no such type, a newer version, or a step is missing.
     """
-    known = current.get(event_type)
-    if known is None or version > known:
-        raise UnknownEventError(seq, event_type, version, known=known)
-    for step in range(version, known):
+    newest = current.get(event_type)
+    if newest is None or version > newest:
+        raise UnknownEventError(seq, event_type, version, known=newest)
+    for step in range(version, newest):
         function = steps.get((event_type, step))
         if function is None:
-            raise UnknownEventError(seq, event_type, version, known=known)
+            raise UnknownEventError(seq, event_type, version, known=newest)
         data = function(data)
     return data
 

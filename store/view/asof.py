@@ -59,19 +59,19 @@ def find(log: LogReader, when: int | datetime) -> Moment:
     """
     last = log.position()
     if isinstance(when, int):
-        seq, asked = when, f"event {when}"
+        seq, moment = when, f"event {when}"
         if seq > last:
-            raise NoSuchMomentError(f"{log.path}: there is no {asked} yet, the log ends at event {last}")
+            raise NoSuchMomentError(f"{log.path}: there is no {moment} yet, the log ends at event {last}")
     else:
-        asked = utc_text(when)
+        moment = utc_text(when)
         if when > datetime.now(UTC):
-            raise NoSuchMomentError(f"{asked} lies in the future; name a time that has passed")
-        seq = log.position_at(asked)
+            raise NoSuchMomentError(f"{moment} lies in the future; name a time that has passed")
+        seq = log.position_at(moment)
     event = next(log.read(after=seq - 1, limit=1), None) if seq >= 1 else None
     if event is None:
         first = next(log.read(limit=1), None)
         begins = f"it begins with event 1 at {first.recorded_at}" if first is not None else "it is empty"
-        raise NoSuchMomentError(f"{log.path}: nothing was recorded as of {asked}, {begins}")
+        raise NoSuchMomentError(f"{log.path}: nothing was recorded as of {moment}, {begins}")
     return Moment(event.seq, event.recorded_at)
 
 
@@ -125,13 +125,13 @@ class Copies:
 
     def ready(self, log: LogReader, moment: Moment) -> Path | None:
         """Return the copy for this moment if it is there, and count it as used now."""
-        wanted = self._path(log, moment.seq)
-        if not wanted.is_file():
+        path = self._path(log, moment.seq)
+        if not path.is_file():
             return None
         # Another user's copy can be read and not touched: its owner's queries decide how long it stays.
         with contextlib.suppress(PermissionError, FileNotFoundError):
-            os.utime(wanted)
-        return wanted
+            os.utime(path)
+        return path
 
     def start(self, log: LogReader, moment: Moment) -> int:
         """Return the event before the first one to apply for a copy: the nearest earlier copy's, or 0."""
@@ -153,8 +153,8 @@ class Copies:
             self._sweep_unfinished()
             try:
                 nearest = self._nearest(log, moment.seq)
-                if nearest is None or not _extended(temporary, nearest, log, upto=moment.seq):
-                    _built(temporary, log, upto=moment.seq)
+                if nearest is None or not _extend(temporary, nearest, log, upto=moment.seq):
+                    _build(temporary, log, upto=moment.seq)
                 temporary.replace(target)
             finally:
                 remove(temporary)
@@ -176,7 +176,7 @@ class Copies:
         result = []
         for path in self.folder.glob("*.db"):
             name = _NAME.fullmatch(path.name)
-            # A copy removed at this moment is none.
+            # A copy removed at this moment does not count.
             with contextlib.suppress(FileNotFoundError):
                 if name is not None:
                     used_ns = path.stat().st_mtime_ns
@@ -210,7 +210,7 @@ def _event(log: LogReader, seq: int) -> StoredEvent:
     return event
 
 
-def _built(target: Path, log: LogReader, *, upto: int) -> None:
+def _build(target: Path, log: LogReader, *, upto: int) -> None:
     from store.view.rebuild import build
 
     stopped = build(target, log, upto=upto, polls=[])
@@ -218,8 +218,8 @@ def _built(target: Path, log: LogReader, *, upto: int) -> None:
         raise LogError(f"no answer as of event {upto}: {stopped}")
 
 
-def _extended(target: Path, earlier: _Copy, log: LogReader, *, upto: int) -> bool:
-    """Bring a copy of an earlier copy up; False if the earlier one was swept in between, or is no sound view."""
+def _extend(target: Path, earlier: _Copy, log: LogReader, *, upto: int) -> bool:
+    """Bring a copy of an earlier copy up; False if the earlier one is gone or no sound view."""
     from store.errors import ViewError
     from store.view.view import catch_up, check_log
 

@@ -16,7 +16,7 @@ _MOST_RENAMES = 20_000
 
 @table("bumps", key=("repository", "bump"))
 class BumpRow:
-    """A trial of a repository with a newer Lean or package; all but the first columns are of its newest attempt."""
+    """A trial of a repository with a newer Lean or package; the later columns are of its newest attempt."""
 
     repository: str
     bump: str

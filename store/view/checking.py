@@ -36,7 +36,7 @@ class ViewCheck:
         self._log = LogReader.open(log_path)
         self._path = database_path
         self._scratch = scratch
-        self._made: sqlite3.Connection | None = None
+        self._second: sqlite3.Connection | None = None
         self._left = [
             Comparison(table) for table in tables.table_list() if table.name not in tables.NOT_PROJECTED
         ]
@@ -52,18 +52,18 @@ class ViewCheck:
         """
         deadline = time.monotonic() + seconds
         with translated(self._scratch), closing(connect_readonly(self._path)) as live:
-            if self._made is None:
-                self._made = self._begun()
-            upto, position = read_checkpoint(live).seq, read_checkpoint(self._made).seq
+            if self._second is None:
+                self._second = self._begin()
+            upto, position = read_checkpoint(live).seq, read_checkpoint(self._second).seq
             while position < upto:
-                position = catch_up(self._made, self._log, upto=min(upto, position + _EVENTS))
+                position = catch_up(self._second, self._log, upto=min(upto, position + _EVENTS))
                 if time.monotonic() > deadline:
                     return False
             if position > upto:
                 return False  # the view found no room and is behind
             while self._left and len(self.differences) < _LONGEST_LIST:
                 part = self._left[-1]
-                should = part.next_rows(self._made)
+                should = part.next_rows(self._second)
                 try:
                     self.differences += part.compare(live, should)
                 except sqlite3.DatabaseError as error:
@@ -78,11 +78,11 @@ class ViewCheck:
     def close(self) -> None:
         """Remove the second view."""
         self._log.close()
-        if self._made is not None:
-            self._made.close()
+        if self._second is not None:
+            self._second.close()
             remove(self._scratch)
 
-    def _begun(self) -> sqlite3.Connection:
+    def _begin(self) -> sqlite3.Connection:
         self._scratch.parent.mkdir(parents=True, exist_ok=True)
         remove(self._scratch)
         require_room(self._scratch.parent, for_view=self._path)

@@ -36,8 +36,8 @@ _AT_ONCE = 1024
 """Declarations in one pass of the count: the most bits for a theorem."""
 _A_PART = 512
 """Nodes in one part of the count: some milliseconds."""
-_Found = TypeVar("_Found")
-_Parts = Generator[None, None, _Found]
+_Result = TypeVar("_Result")
+_Parts = Generator[None, None, _Result]
 
 
 class Uses(Protocol):
@@ -114,7 +114,7 @@ def impacts(
     trace = trace_of_branch(db, repository, branch) if targets else None
     counting = Counting(trace, targets, most_theorems=most_theorems, blueprint=blueprint)
     counting.go_on(db)
-    return counting.found
+    return counting.impacts
 
 
 class Counting:
@@ -122,21 +122,21 @@ class Counting:
 
     Args:
         trace: the trace to read, if any.
-        wanted, most_theorems, blueprint: as in `impacts`.
+        targets, most_theorems, blueprint: as in `impacts`.
     """
 
     def __init__(
         self,
         trace: TraceRow | None,
-        wanted: Sequence[Declared],
+        targets: Sequence[Declared],
         *,
         most_theorems: int | None = None,
         blueprint: Sequence[Statement] = (),
     ) -> None:
-        self.found: dict[Declared, Impact] = {}
+        self.impacts: dict[Declared, Impact] = {}
         """The impact of each; empty before the end."""
         self._db: sqlite3.Connection
-        self._parts = self._count(trace, wanted, most_theorems, blueprint)
+        self._parts = self._count(trace, targets, most_theorems, blueprint)
 
     def go_on(self, db: sqlite3.Connection, *, until: float = math.inf) -> bool:
         """Count until this time of `time.monotonic`, or to the end; return whether the count is complete.
@@ -152,7 +152,7 @@ class Counting:
     def _count(
         self,
         trace: TraceRow | None,
-        wanted: Sequence[Declared],
+        targets: Sequence[Declared],
         most_theorems: int | None,
         blueprint: Sequence[Statement],
     ) -> _Parts[None]:
@@ -164,26 +164,30 @@ class Counting:
                 trace = None
         graph = _Graph()
         if trace is not None:
-            yield from self._read(graph, trace, wanted)
-        nodes = {one: node for one in wanted if (node := graph.find(one)) is not None}
+            yield from self._read(graph, trace, targets)
+        nodes = {target: node for target in targets if (node := graph.find(target)) is not None}
         traced = {*nodes}
         if blueprint:
-            nodes |= {one: graph.add(_plain(one.name), one.path) for one in wanted if one not in traced}
+            nodes |= {
+                target: graph.add(_plain(target.name), target.path)
+                for target in targets
+                if target not in traced
+            }
         of = sorted(set(nodes.values()))
         first, stating = graph.state(blueprint)
         resting = yield from count_resting(graph, of, (graph.theorems, range(first, len(graph))))
         counts = dict(zip(of, zip(*resting, strict=True), strict=True))
-        for one in wanted:
+        for target in targets:
             theorems, uses, statements = None, None, None
-            if (node := nodes.get(one)) is not None:
-                if one in traced:
+            if (node := nodes.get(target)) is not None:
+                if target in traced:
                     theorems, uses = counts[node][0], graph.direct[node]
                 if node in stating:
                     statements = counts[node][1] - len(stating[node])
             unknown = why if theorems is None else ""
-            self.found[one] = Impact(theorems, uses, statements, sha, unknown)
+            self.impacts[target] = Impact(theorems, uses, statements, sha, unknown)
 
-    def _read(self, graph: _Graph, trace: TraceRow, wanted: Sequence[Declared]) -> _Parts[None]:
+    def _read(self, graph: _Graph, trace: TraceRow, targets: Sequence[Declared]) -> _Parts[None]:
         listed = files_of_trace(self._db, trace.trace)
         files = [(file.content, file.path) for file in listed if not file.path.startswith(".lake/")]
         for content, path in files:
@@ -194,7 +198,7 @@ class Counting:
             ):
                 graph.add(_plain(name), path)
             yield
-        graph.direct = {node: 0 for one in wanted if (node := graph.find(one)) is not None}
+        graph.direct = {node: 0 for target in targets if (node := graph.find(target)) is not None}
         # An import names the premises of its tactics, our own trace those of the whole proof.
         table = "tactic_premises" if trace.source == "import" else "theorem_premises"
         for content, path in files:
@@ -225,7 +229,7 @@ class _Graph:
         self._paths: list[str] = []
         self._uses = array("I")
         self._spans: dict[int, tuple[int, int]] = {}
-        self._known: dict[str, tuple[int, ...] | dict[str, int]] = {}
+        self._resolutions: dict[str, tuple[int, ...] | dict[str, int]] = {}
         """The possible declarations of each constant so far."""
 
     def __len__(self) -> int:
@@ -259,9 +263,9 @@ class _Graph:
         before = self[user]
         result: dict[int, None] = dict.fromkeys(before)
         for name, site in uses:
-            can_be = self._known.get(name)
+            can_be = self._resolutions.get(name)
             if can_be is None:
-                can_be = self._known[name] = self._resolved(name)
+                can_be = self._resolutions[name] = self._resolve(name)
             if isinstance(can_be, dict):
                 one = can_be.get(site or "", can_be.get(own))
                 can_be = tuple(can_be.values()) if one is None else (one,)
@@ -278,7 +282,7 @@ class _Graph:
         self._uses.extend(uses)
         self._spans[user] = begin, len(self._uses)
 
-    def _resolved(self, name: str) -> tuple[int, ...] | dict[str, int]:
+    def _resolve(self, name: str) -> tuple[int, ...] | dict[str, int]:
         """Return a constant's possible declarations or their owners; by path if several files have it."""
         private = _PRIVATE.fullmatch(name)
         module, rest = private.groups() if private else ("", name)

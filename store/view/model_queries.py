@@ -170,9 +170,9 @@ def undecided(db: sqlite3.Connection) -> list[Learned]:
     )
 
 
-def ancestry(known: Iterable[Learned], checkpoint: str | None) -> list[Learned]:
-    """Return a checkpoint and its predecessors in training, the newest first, as far as `known` goes."""
-    links = {link.checkpoint: link for link in known}
+def ancestry(checkpoints: Iterable[Learned], checkpoint: str | None) -> list[Learned]:
+    """Return a checkpoint and its predecessors in training, the newest first, as far as `checkpoints` goes."""
+    links = {link.checkpoint: link for link in checkpoints}
     result: list[Learned] = []
     while checkpoint is not None and (link := links.pop(checkpoint, None)) is not None:
         result.append(link)
@@ -245,7 +245,7 @@ def _contents(db: sqlite3.Connection, trace: TraceRow) -> set[int]:
 
 
 def _versions(db: sqlite3.Connection, trace: TraceRow) -> dict[int, tuple[int, int]]:
-    """Map each content of this repository's traces to two log positions: its first sight, and its first closing.
+    """Map each content of this repository's traces to two log positions: first sight and first closing.
 
     A trace half done at a position had the first by then and not the second. A commit shared with a second
     branch looks the same: it is closed once more, and the view has its later closing alone. The decision on a

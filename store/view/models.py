@@ -25,7 +25,7 @@ from store.view.view import check_schema
 
 
 def read_only_engine(state_dir: Path | str) -> Engine:
-    """Return an engine for the database of a state folder, also while the daemon runs. Nothing is left to close.
+    """Return an engine for a state folder's database, also while the daemon runs; it needs no closing.
 
     Each connection is closed with its session, and each statement reads the daemon's commits so far.
 

@@ -439,8 +439,8 @@ def proofs_to_check(db: sqlite3.Connection) -> list[ProofRow]:
     Any, since the same sorry in the same file is attempted once for all branches.
     """
     its_sorries = "SELECT 1 FROM sorries WHERE sorries.sorry = proofs.sorry"
-    wanted = f"NOT EXISTS ({its_sorries}) OR EXISTS ({its_sorries} AND {on_watched_branch('sorries')})"
-    conditions = ["state = 'candidate'", "checked_at IS NULL", f"({wanted})"]
+    watched = f"NOT EXISTS ({its_sorries}) OR EXISTS ({its_sorries} AND {on_watched_branch('sorries')})"
+    conditions = ["state = 'candidate'", "checked_at IS NULL", f"({watched})"]
     return read(db, ProofRow, "proofs", conditions=conditions, order="found_at, proof")
 
 
@@ -451,7 +451,7 @@ def doubted_proofs(db: sqlite3.Connection) -> list[ProofRow]:
 
 
 def proofs_to_check_again(db: sqlite3.Connection, repository: str) -> list[tuple[ProofRow, str, int]]:
-    """Return verified proofs behind the tip of their branch, each with the file's blob and its place there."""
+    """Return verified proofs behind their branch's tip, each with the file's blob and its place there."""
     tips = {row.branch: row.tip for row in branches(db, repository) if row.scanned == row.tip}
     verified = sorries(db, repository=repository, state="verified")
     standing = {(row.branch, row.sorry): row for row in verified}
@@ -581,7 +581,7 @@ _THEOREM_WAYS = (
 )
 
 
-def theorems_called(db: sqlite3.Connection, asked: str) -> list[TheoremRow]:
+def theorems_called(db: sqlite3.Connection, word: str) -> list[TheoremRow]:
     """Return the theorems meant by a word, on every branch with them, now or earlier, present ones first.
 
     The first of these ways with a match decides: the full name (now, or at its deletion), the beginning of
@@ -590,7 +590,7 @@ def theorems_called(db: sqlite3.Connection, asked: str) -> list[TheoremRow]:
     """
     for way in _THEOREM_WAYS:
         order = "state = 'present' DESC, theorem, repository, branch"
-        if result := read(db, TheoremRow, "theorems", conditions=[way], parameters=[asked], order=order):
+        if result := read(db, TheoremRow, "theorems", conditions=[way], parameters=[word], order=order):
             return result
     return []
 
@@ -718,7 +718,7 @@ def reached(db: sqlite3.Connection, *, repository: str, branch: str) -> dict[str
 
 
 def files_with_exercises(db: sqlite3.Connection, *, repository: str, branch: str, at_least: int) -> set[str]:
-    """Return the files of a branch with "exercise" in their text and this number of sorries, now or earlier."""
+    """Return a branch's files with "exercise" in their text and this many sorries, now or earlier."""
     rows = db.execute(_EXERCISES, {"repository": repository, "branch": branch, "at_least": at_least})
     return {path for (path,) in rows}
 

@@ -1,4 +1,4 @@
--- Questions that do not fit "these columns of one table". Named; read by store.view.queries.
+-- Queries beyond "these columns of one table". Named; read by store.view.queries.
 
 -- name: repositories
 SELECT repositories.repository, url, forge_id, watched, enabled, opt_out, every_s, branches_json, include_json,

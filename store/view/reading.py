@@ -1,4 +1,4 @@
-"""Reading rows: SQLite's answers as objects of the row classes. Standard library only: see `store.view.queries`."""
+"""Read rows as objects of the row classes. Standard library only: see `store.view.queries`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def make_all(cls: type[Row], rows: Iterable[sqlite3.Row]) -> list[Row]:
 
 @cache
 def _read_as(cls: type[Any]) -> tuple[tuple[str, ...], tuple[Callable[[Any], Any] | None, ...]]:
-    """Return a class's columns, and the conversions to its fields: computed once, as plans ask hundreds of times."""
+    """Return a class's columns, and the conversions to its fields; cached, as plans ask hundreds of times."""
     of = columns_of(cls)
     return (
         tuple(column.name for column in of),

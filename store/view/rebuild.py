@@ -155,7 +155,7 @@ def rebuild(log_path: Path, database_path: Path) -> RebuildReport:
             polls = _poll_states(database_path)
             stopped = build(temporary, log, upto=log.position(), polls=polls)
             position = _position(temporary)
-            if stopped is not None and (reached := _reached(database_path, log)) > position:
+            if stopped is not None and (reached := _last_event(database_path, log)) > position:
                 # For a damaged log the old view may be the best one left.
                 raise LogError(
                     f"{database_path}: left as it is, up to event {reached}; a new one would end at event {position}: "
@@ -256,7 +256,7 @@ def _position(path: Path) -> int:
         connection.close()
 
 
-def _reached(database_path: Path, log: LogReader) -> int:
+def _last_event(database_path: Path, log: LogReader) -> int:
     """Return the last event of the old view, 0 if there is no view of this version and this log."""
     try:
         connection = connect_readonly(database_path)
@@ -407,7 +407,7 @@ def _size(database_path: Path) -> int:
 
 def _compare(
     live: sqlite3.Connection,
-    made: sqlite3.Connection,
+    second: sqlite3.Connection,
     *,
     position: int,
     stopped: str | None,
@@ -415,7 +415,7 @@ def _compare(
 ) -> VerifyReport:
     rows: dict[str, int] = {}
     hashes: dict[str, str] = {}
-    named: list[Difference] = list(_schema_differences(live, made))
+    named: list[Difference] = list(_schema_differences(live, second))
     if stopped is not None:
         named.append(
             Difference("view_position", (tables.PROJECTION,), f"the log could not be read so far: {stopped}")
@@ -427,7 +427,7 @@ def _compare(
             continue
         comparison, differ = Comparison(table), 0
         while not comparison.ended:
-            result = comparison.compare(live, comparison.next_rows(made))
+            result = comparison.compare(live, comparison.next_rows(second))
             named += result[: max(0, SHOWN_PER_TABLE - differ)]
             differ += len(result)
         total += differ
@@ -436,11 +436,11 @@ def _compare(
     return VerifyReport(position, rows, hashes, tuple(named), total, time.monotonic() - started)
 
 
-def _schema_differences(live: sqlite3.Connection, made: sqlite3.Connection) -> Iterator[Difference]:
+def _schema_differences(live: sqlite3.Connection, second: sqlite3.Connection) -> Iterator[Difference]:
     def read(connection: sqlite3.Connection) -> dict[str, str]:
         return {row[0]: row[1] or "" for row in connection.execute("SELECT name, sql FROM sqlite_schema")}
 
-    is_, should = read(live), read(made)
+    is_, should = read(live), read(second)
     for name in sorted(is_.keys() | should.keys()):
         if is_.get(name) != should.get(name):
             what = "missing" if name not in is_ else "surplus" if name not in should else "changed"
@@ -464,10 +464,10 @@ class Comparison:
         self._after: tuple[Any, ...] | None = None
         self._upto: tuple[Any, ...] | None = None
 
-    def next_rows(self, made: sqlite3.Connection) -> Rows:
+    def next_rows(self, second: sqlite3.Connection) -> Rows:
         """Return the next rows as they should be."""
         self._after = self._upto
-        should = self._rows(made, limit=COMPARED_AT_ONCE)
+        should = self._rows(second, limit=COMPARED_AT_ONCE)
         self._upto = [*should][-1] if len(should) == COMPARED_AT_ONCE else None
         self.ended = self._upto is None
         self.rows += len(should)

@@ -117,7 +117,7 @@ class PastNumber(NamedTuple):
 
 
 def past(db: sqlite3.Connection) -> list[PastNumber]:
-    """Return the numbers of sorries before the first sight of each repository, of its counted branch, by time.
+    """Return the numbers of sorries from before the first sight, on counted branches, by time.
 
     Without times at which a repository's number is unknown.
     """
@@ -130,10 +130,10 @@ def past(db: sqlite3.Connection) -> list[PastNumber]:
         )
     ]
     whole = {row.repository for row, begins in rows if begins}
-    known: dict[str, str] = {}
+    starts: dict[str, str] = {}
     for row, _ in rows:
-        known.setdefault(row.repository, "" if row.repository in whole else row.at)
-    since = max(known.values(), default="")
+        starts.setdefault(row.repository, "" if row.repository in whole else row.at)
+    since = max(starts.values(), default="")
     return [row for row, _ in rows if row.at >= since]
 
 

@@ -220,11 +220,11 @@ class TooLargeRow:
     sorries_taken: int
 
     @property
-    def said(self) -> str:
+    def text(self) -> str:
         """Return the row for people: "too large: 2,000 of 300,000 sorries taken (S.lean)"."""
         parts = [
-            f"{taken:,} of {there:,} {what}"
-            for what, taken, there in (
+            f"{number:,} of {there:,} {what}"
+            for what, number, there in (
                 ("sorries", self.sorries_taken, self.sorries),
                 ("declarations", self.declarations_taken, self.declarations),
             )
@@ -239,7 +239,7 @@ def too_large_text(rows: Iterable[TooLargeRow]) -> dict[str, str]:
     for repository, branches in groupby(rows, key=lambda row: row.repository):
         first, *others = branches
         more = f"; so on {counted(len(others), 'more branch')}" if others else ""
-        result[repository] = f"{first.branch}: {first.said}{more}"
+        result[repository] = f"{first.branch}: {first.text}{more}"
     return result
 
 

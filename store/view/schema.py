@@ -41,7 +41,7 @@ class Column(NamedTuple):
     def declaration(self) -> str:
         """The column for CREATE TABLE, with a type of STRICT tables."""
         kind = "TEXT" if self.is_json else _KINDS[self.type]
-        return f"{_quoted(self.name)} {kind}{'' if self.optional else ' NOT NULL'}"
+        return f"{_quote(self.name)} {kind}{'' if self.optional else ' NOT NULL'}"
 
 
 class Index(NamedTuple):
@@ -76,7 +76,7 @@ class Table:
         lines = [column.declaration for column in columns_of(self.row)]
         lines.append(f"PRIMARY KEY ({_list(self.key)})")
         if self.unique:
-            lines.append(f"UNIQUE ({_quoted(self.unique)})")
+            lines.append(f"UNIQUE ({_quote(self.unique)})")
         body = ",\n\t".join(lines)
         options = "\n WITHOUT ROWID, STRICT" if self.only_key else " STRICT"
         result = [f"CREATE TABLE {self.name} (\n\t{body}\n){options}"]
@@ -116,7 +116,7 @@ def table_of(row: type[Any]) -> Table:
 
 
 def declared() -> tuple[Table, ...]:
-    """Return the tables declared by the modules loaded so far, by name; `store.view.tables.table_list` has all."""
+    """Return the tables of the loaded modules, by name; `store.view.tables.table_list` has all."""
     return tuple(sorted(_DECLARED.values(), key=lambda one: one.name))
 
 
@@ -128,9 +128,9 @@ def columns_of(row: type[Any]) -> tuple[Column, ...]:
     )
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return f'"{name}"' if name in _WORDS else name
 
 
 def _list(names: tuple[str, ...]) -> str:
-    return ", ".join(map(_quoted, names))
+    return ", ".join(map(_quote, names))

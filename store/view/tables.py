@@ -256,7 +256,7 @@ class SplitMemberRow:
 
 @table("reserved_premises", key=("full_name",))
 class ReservedPremiseRow:
-    """A premise barred from the novel_premises split's training proofs; `seq` is the event that reserved it."""
+    """A premise barred from training proofs of novel_premises; `seq` is the event that reserved it."""
 
     full_name: str
     seq: int

@@ -163,10 +163,10 @@ def training_proofs(
     is read once.
     """
     chosen = traces if traces is not None else [row.trace for row in newest_traces(db)]
-    wanted = "AND traces.trace IN (SELECT value FROM json_each(:traces))"
+    condition = "AND traces.trace IN (SELECT value FROM json_each(:traces))"
     theorems = db.execute(
         f'SELECT t.content, t."index", t.full_name, t.split_key, {_path("t")} FROM traced_theorems AS t '
-        f"WHERE t.n_tactics > 0 AND t.has_sorry = 0 AND {_stands('t', wanted)} "
+        f"WHERE t.n_tactics > 0 AND t.has_sorry = 0 AND {_stands('t', condition)} "
         f'AND {exported_side(split, theorem="t")} = :side ORDER BY t.content, t."index"',
         {"traces": json.dumps(list(chosen)), "side": side},
     )

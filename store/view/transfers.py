@@ -1,4 +1,4 @@
-"""Theorems with the same statement: of an open sorry and a proved theorem, and of our theorem and a package's.
+"""Theorems with the same statement: a proved one for an open sorry, and a package's for ours.
 
 "The same" is Lean's type, by the digest of the newest traces (`TheoremTypeRow`): the same constants by name,
 whatever the names of bound variables, their brackets and universes. It need not be provable in the same way,
@@ -98,7 +98,7 @@ def transfers(
     branch: str | None = None,
     sorries: Collection[str] | None = None,
 ) -> dict[str, list[Transfer]]:
-    """Return, by sorry, the nearest `MOST` proved theorems with the statement of an open one, the nearest first.
+    """Map each open sorry to the nearest `MOST` proved theorems with its statement, nearest first.
 
     A declaration with several sorries has none: none of them is the whole.
     """
@@ -149,7 +149,7 @@ class _Proved(NamedTuple):
 
 
 class _Proving:
-    """The proved theorems with a type. Many thousands may share one type: each is read once for all sorries."""
+    """The proved theorems with a type, which may be thousands, read once for all sorries."""
 
     def __init__(self, db: sqlite3.Connection, digest: str) -> None:
         rows = db.execute(

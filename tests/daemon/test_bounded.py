@@ -67,7 +67,7 @@ def test_a_file_of_one_line_sorries_holds_the_daemon_within_its_memory_and_is_sa
     text = f"too large: {most:,} of {n:,} sorries, 10,000 of {n:,} declarations taken (S.lean)"
     with closing(queries.connect(settings.paths.database_db)) as view:
         (row,) = queries.too_large(view)
-        assert row.said == text
+        assert row.text == text
     for command in (["status"], ["repos"], ["sorries"], ["theorems", "--text", "s1"]):
         output = CliRunner().invoke(build(), [*command, "--config", str(deployment.config)]).output
         assert text in " ".join(output.split()), command
@@ -98,12 +98,12 @@ def test_branches_that_a_repository_has_no_room_for_are_watched_and_said_to_be_t
     with closing(queries.connect(settings.paths.database_db)) as view:
         cut = queries.too_large(view)
         # Which of two branches that are scanned at once comes first, nothing says.
-        assert sorted(row.said for row in cut) == [
+        assert sorted(row.text for row in cut) == [
             "too large: 0 of 4 sorries taken (S.lean)",
             "too large: 2 of 4 sorries taken (S.lean)",
         ]
         (said,) = too_large_text(cut).values()
-        assert said == f"{cut[0].branch}: {cut[0].said}; so on 1 more branch"
+        assert said == f"{cut[0].branch}: {cut[0].text}; so on 1 more branch"
         followed, declarations = queries.taken_of(view, repository=settings.repos[0].key)
     assert (sorted(followed.values()), declarations) == ([2, 4, 4], 16)
 

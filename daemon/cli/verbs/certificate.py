@@ -81,7 +81,7 @@ def _show(certificate: Certificate, doubt: str) -> None:
     say(f"{styled(clean(certificate.declaration), 'bold')}  verified")
     fields(
         (
-            *((name, clean(text)) for name, text in statement_facts(*material.told).items()),
+            *((name, clean(text)) for name, text in statement_facts(*material.statement_parts).items()),
             ("repository", clean(f"{certificate.repository} at {certificate.commit}")),
             ("file", clean(f"{certificate.path}, blob {certificate.blob}")),
             ("axioms", clean(", ".join(certificate.axioms)) or "none"),

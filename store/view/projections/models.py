@@ -68,8 +68,8 @@ def checkpoint_promoted(db: sqlite3.Connection, event: StoredEvent, body: Checkp
 
     An earlier refusal counts no more.
     """
-    known = (body.checkpoint, body.model)
-    if db.execute("SELECT 1 FROM checkpoints WHERE checkpoint = ? AND model = ?", known).fetchone() is None:
+    key = (body.checkpoint, body.model)
+    if db.execute("SELECT 1 FROM checkpoints WHERE checkpoint = ? AND model = ?", key).fetchone() is None:
         return
     db.execute("UPDATE checkpoints SET promoted = 0 WHERE model = ? AND promoted = 1", (body.model,))
     db.execute(

@@ -109,10 +109,10 @@ def proof_checked(db: sqlite3.Connection, event: StoredEvent, body: ProofChecked
 
     Unless kernels disagree now: then it is a candidate again, whoever accepted it before.
     """
-    known = _lookup(db, body.proof)
-    if known is not None and known.state == "candidate" and known.checked_at is None:
+    before = _lookup(db, body.proof)
+    if before is not None and before.state == "candidate" and before.checked_at is None:
         proof_judged(db, verdict="checked")
-    if body.disagreement and known is not None and known.state == "verified":
+    if body.disagreement and before is not None and before.state == "verified":
         detail = f"proof {body.proof} is in doubt: {body.disagreement}"
         proof_falls(db, event, proof=body.proof, detail=detail)
         db.execute(
@@ -122,7 +122,7 @@ def proof_checked(db: sqlite3.Connection, event: StoredEvent, body: ProofChecked
         f"UPDATE proofs SET {_JUDGED}, not_checked_json = ?, patch_sha256 = ?, reason = ?, doubts_json = ? "
         "WHERE proof = ? AND state = 'candidate'",
         (
-            *_judged(event, body),
+            *_verdict_columns(event, body),
             as_json(body.not_checked),
             body.patch.sha256,
             body.disagreement,
@@ -152,9 +152,9 @@ def proof_verified(db: sqlite3.Connection, event: StoredEvent, body: ProofVerifi
     """
     if why_not_verified(body) is not None:
         return
-    known = _lookup(db, body.proof)
+    before = _lookup(db, body.proof)
     statement, lean, missing, below, more = (
-        ("", "", None, [], 0) if body.material is None else body.material.told
+        ("", "", None, [], 0) if body.material is None else body.material.statement_parts
     )
     changed = db.execute(
         f"UPDATE proofs SET {_JUDGED}, state = 'verified', reason = '', not_checked_json = ?, axioms_json = ?, "
@@ -163,7 +163,7 @@ def proof_verified(db: sqlite3.Connection, event: StoredEvent, body: ProofVerifi
         "checked_sha = ?, checked_blob = ?, checked_start = ?, conditional_on_json = '[]', patch_sha256 = ? "
         "WHERE proof = ? AND sorry = ? AND state IN ('candidate', 'verified')",
         (
-            *_judged(event, body),
+            *_verdict_columns(event, body),
             as_json(body.not_checked),
             as_json(body.axioms),
             body.grade,
@@ -183,7 +183,7 @@ def proof_verified(db: sqlite3.Connection, event: StoredEvent, body: ProofVerifi
         ),
     ).rowcount
     if changed:
-        if known is not None and known.state != "verified":
+        if before is not None and before.state != "verified":
             proof_judged(db, verdict="verified")
         axioms = ", ".join(body.axioms) or "no axioms"
         proof_stands(db, event, proof=body.proof, detail=f"proof {body.proof} ({axioms})")
@@ -195,8 +195,8 @@ def proof_rejected(db: sqlite3.Connection, event: StoredEvent, body: ProofReject
     Its patch, if any, is no longer on offer.
     """
     reason = f"{body.step}: {body.reason}"
-    known = _lookup(db, body.proof)
-    if known is not None and known.state not in ("rejected", "conditional"):
+    before = _lookup(db, body.proof)
+    if before is not None and before.state not in ("rejected", "conditional"):
         proof_judged(db, verdict="rejected")
     proof_falls(db, event, proof=body.proof, detail=f"proof {body.proof} was rejected: {reason}")
     db.execute(
@@ -204,7 +204,7 @@ def proof_rejected(db: sqlite3.Connection, event: StoredEvent, body: ProofReject
         "doubts_json = '[]' "
         "WHERE proof = ?",
         (
-            *_judged(event, body),
+            *_verdict_columns(event, body),
             "conditional" if body.conditional_on else "rejected",
             reason,
             as_json(body.conditional_on),
@@ -253,7 +253,9 @@ def _lookup(db: sqlite3.Connection, proof: str) -> _Known | None:
     return None if row is None else _Known(row[0], row[1])
 
 
-def _judged(event: StoredEvent, body: ProofChecked | ProofVerified | ProofRejected) -> tuple[str, str, str]:
+def _verdict_columns(
+    event: StoredEvent, body: ProofChecked | ProofVerified | ProofRejected
+) -> tuple[str, str, str]:
     return (event.recorded_at, body.job, as_json([check.model_dump(mode="json") for check in body.checks]))
 
 

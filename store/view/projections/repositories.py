@@ -70,7 +70,7 @@ def repository_unwatched(db: sqlite3.Connection, _event: StoredEvent, body: Repo
 
 
 def repository_failed(db: sqlite3.Connection, event: StoredEvent, body: RepositoryFailed) -> None:
-    """Set the problem as its state; another problem is no new beginning, but an empty repository is reachable."""
+    """Set the problem as its state; only a change to or from `empty` begins anew, as that is reachable."""
     row = db.execute("SELECT state FROM repositories WHERE repository = ?", (body.repository,)).fetchone()
     if "empty" in (body.problem, row[0] if row else ""):
         db.execute(

@@ -46,7 +46,7 @@ def quoted(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def payload(log: LogReader, sha256: str) -> Any:
-    """Return the JSON value of a payload. Payloads are half of a rebuild's reading: this parser takes half the time.
+    """Return the JSON value of a payload, by the fastest parser: payloads are half of a rebuild's reading.
 
     Raises:
         BlobMissingError, BlobCorruptError: it is absent or damaged.

@@ -68,7 +68,7 @@ def waits(
 def waiting(
     db: sqlite3.Connection, event: StoredEvent, body: CommitScanned, log: LogReader
 ) -> Iterator[StoredEvent]:
-    """Yield the events of the scan closed by this event, if it was recorded in parts; nothing waits any more."""
+    """Yield the waiting events of the scan closed by this event, if it was recorded in parts."""
     where = (body.repository, body.branch)
     row = db.execute(f"SELECT attempt, version FROM unfinished_scans WHERE {_BRANCH}", where).fetchone()
     if row is None:
@@ -106,7 +106,7 @@ def file_scanned(db: sqlite3.Connection, _event: StoredEvent, body: FileScanned,
         once={},
     )
     before = _forget_declarations(db, where)
-    known = {(name, statement_hash): theorem for _, name, statement_hash, theorem in before}
+    theorems = {(name, statement_hash): theorem for _, name, statement_hash, theorem in before}
     sorries: dict[int, int] = {}
     for sorry in scan.sorries:
         sorries[sorry.index] = sorries.get(sorry.index, 0) + 1
@@ -118,7 +118,7 @@ def file_scanned(db: sqlite3.Connection, _event: StoredEvent, body: FileScanned,
             (
                 *where,
                 index,
-                known.get((item.name, item.statement_hash))
+                theorems.get((item.name, item.statement_hash))
                 or theorem_id(body.repository, item.name, item.statement_hash),
                 item.name,
                 item.kind,
@@ -134,7 +134,7 @@ def file_scanned(db: sqlite3.Connection, _event: StoredEvent, body: FileScanned,
             for index, item in enumerate(scan.declarations)
         ],
     )
-    _tally(db, where, (row[0] for row in before), (item.kind for item in scan.declarations))
+    _tally(db, where, (row[0] for row in before), (declaration.kind for declaration in scan.declarations))
 
 
 def file_removed(db: sqlite3.Connection, _event: StoredEvent, body: FileRemoved) -> None:
@@ -160,7 +160,7 @@ def commit_scanned(db: sqlite3.Connection, event: StoredEvent, body: CommitScann
             event.seq,
             as_json(body.include),
             as_json(body.exclude),
-            as_json([asdict(one) for one in body.projects]),
+            as_json([asdict(project) for project in body.projects]),
             as_json(body.challenges),
             body.repository,
             body.branch,
@@ -177,11 +177,11 @@ def past_listed(db: sqlite3.Connection, event: StoredEvent, body: PastListed) ->
             (
                 body.repository,
                 body.branch,
-                one.sha,
-                min(utc_text(one.committed_at), event.recorded_at),
-                one.begins,
+                commit.sha,
+                min(utc_text(commit.committed_at), event.recorded_at),
+                commit.begins,
             )
-            for one in body.commits
+            for commit in body.commits
         ],
     )
 

@@ -84,7 +84,7 @@ _WELL = {"problem": "", "reason": "", "remedy": "", "failing_since": None}
 
 
 def notifications_switched(db: sqlite3.Connection, event: StoredEvent, body: NotificationsSwitched) -> None:
-    """Begin new kinds at the position, and keep the others' beginnings; an earlier switch's problems are history."""
+    """Begin new kinds at the position, and keep the others' beginnings; clear earlier problems."""
     row = db.execute("SELECT kinds_json FROM notifiers WHERE channel = ?", (body.channel,)).fetchone()
     before = {} if row is None else json.loads(row[0])
     kinds = {kind: before.get(kind, body.position) for kind in body.kinds}

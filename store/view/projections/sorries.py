@@ -267,7 +267,7 @@ def add_step(
     commit: _Commit | None = None,
     filled_by: str | None = None,
 ) -> None:
-    """Add a step to the life of a sorry (repository, branch, sorry): a commit's, else one at the event's time."""
+    """Add a step to a sorry's life (repository, branch, sorry), at its commit's or the event's time."""
     of = commit or _Commit(event.recorded_at)
     values = of.at, event.recorded_at, of.author, of.pull_request, filled_by, detail
     db.execute(

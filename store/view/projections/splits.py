@@ -107,13 +107,13 @@ def _reserve(db: sqlite3.Connection, seq: int) -> None:
     before = dict(db.execute("SELECT side, theorems FROM split_tallies WHERE split = 'novel_premises'"))
     everyone = new + sum(before.values())
     held_before = everyone - new - before.get("train", 0)
-    wanted = min(HELD_OUT * everyone - held_before, max(_MOST_OF_A_TRACE * new, 1))
+    most = min(HELD_OUT * everyone - held_before, max(_MOST_OF_A_TRACE * new, 1))
     slack = _SLACK * everyone
     db.create_function("premise_rank", 1, _rank, deterministic=True)
     # Closed before the tables are dropped: SQLite does not drop a table during a read.
     with closing(db.execute(statements("view/projections/splits")["candidates"])) as candidates:
         for premise, users in candidates:
-            room = wanted - held
+            room = most - held
             if room < 1 or users > held + room + slack:
                 break  # reached; or this one and all later ones overshoot, even if all held theorems use it too
             if db.execute(

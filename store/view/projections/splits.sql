@@ -1,5 +1,5 @@
 -- Deciding the sides of new theorems, at the closing of a commit's trace. Named; read by store.view.projections.splits.
--- Temporary tables hold what is worked on; `ord` is a record's place in the commit (path, then place in the file).
+-- Temporary tables hold the work; `ord` is a record's place in the commit (path, then place in the file).
 
 -- name: arrived
 INSERT INTO temp.arrived (content)
@@ -21,7 +21,7 @@ SELECT * FROM (
 WHERE new_key OR new_name;
 
 -- name: firsts
--- The records by which a new key or a new name is met first.
+-- The first records with a new key or a new name.
 INSERT INTO temp.firsts (ord, "key", name, by_key, by_name)
 SELECT * FROM (
     SELECT ord, "key", name,
@@ -40,21 +40,21 @@ SELECT 'theorem', "key", ord FROM temp.firsts WHERE by_key AND by_name
 UNION ALL SELECT 'name', name, ord FROM temp.firsts WHERE by_key AND by_name ORDER BY 1, 2;
 
 -- name: lead_restated
--- A new statement of a name that was known.
+-- A new statement of a known name.
 INSERT INTO temp.leaders ("of", "key", leader_of, leader_key)
 SELECT 'theorem', f."key", 'name', f.name
 FROM temp.firsts AS f JOIN temp.newcomers AS n ON n.ord = f.ord
 WHERE f.by_key AND NOT n.new_name ORDER BY 2;
 
 -- name: lead_renamed
--- A new name of a statement that was known.
+-- A new name of a known statement.
 INSERT INTO temp.leaders ("of", "key", leader_of, leader_key)
 SELECT 'name', f.name, 'theorem', f."key"
 FROM temp.firsts AS f JOIN temp.newcomers AS n ON n.ord = f.ord
 WHERE f.by_name AND NOT n.new_key ORDER BY 2;
 
 -- name: still_unled
--- What met its key, or its name, earlier in the same commit, in the order of the commit.
+-- Records with the key, or the name, of an earlier one in the same commit, in its order.
 SELECT f."key", f.name, f.by_key
 FROM temp.firsts AS f JOIN temp.newcomers AS n ON n.ord = f.ord
 WHERE n.new_key AND n.new_name AND f.by_key <> f.by_name ORDER BY f.ord;

@@ -91,7 +91,7 @@ class _Branch:
     db: sqlite3.Connection
     event: StoredEvent
     body: TheoremsFollowed
-    told: set[str] = field(default_factory=set)
+    own_changes: set[str] = field(default_factory=set)
     """Lineages changed by the event's own steps: they have their version, whatever a comparison would add."""
 
     @property
@@ -104,12 +104,12 @@ class _Branch:
     # --- lineages
     # --------------------------------------------------------------------------------------------
 
-    def find(self, wanted: Sequence[TheoremBefore]) -> list[_Lineage | None]:
+    def find(self, theorems: Sequence[TheoremBefore]) -> list[_Lineage | None]:
         """Return the present lineage of each; no lineage twice. None if unknown.
 
         Another scanner may have read the same text otherwise: then name and file decide.
         """
-        result: list[_Lineage | None] = [None] * len(wanted)
+        result: list[_Lineage | None] = [None] * len(theorems)
         used: set[str] = set()
         for condition, by in (
             ("identity = ? AND path = ?", "theorems_by_identity"),
@@ -120,7 +120,7 @@ class _Branch:
                 f"SELECT {_LINEAGE} FROM theorems INDEXED BY {by} WHERE {_BRANCH} AND {condition} "
                 "AND state = 'present' ORDER BY theorem"
             )
-            for index, item in enumerate(wanted):
+            for index, item in enumerate(theorems):
                 if result[index] is not None:
                     continue
                 key = self.identity(item) if condition.startswith("identity") else item.name
@@ -146,9 +146,9 @@ class _Branch:
         ):
             if row[0] not in leaving:
                 lineages[row[4], row[1]].append(_Lineage(*row))
-        told = list(came)
+        sights = list(came)
         appeared: dict[tuple[str, str], int] = defaultdict(int)
-        for sight in told:
+        for sight in sights:
             appeared[sight.after.path, self.identity(sight.after)] += 1
         new: list[int] = []  # row numbers: at a first scan these are all
         for number, path, identity in self._select(
@@ -161,8 +161,8 @@ class _Branch:
                 appeared[key] -= 1
             else:
                 new.append(number)
-        gone += (item for left in lineages.values() for item in left if item.theorem not in self.told)
-        return self._sights(told, new)
+        gone += (item for left in lineages.values() for item in left if item.theorem not in self.own_changes)
+        return self._sights(sights, new)
 
     def _select(
         self, statement: str, paths: Sequence[str] | None, *, of: str = "theorems", order: str = "theorem"
@@ -173,8 +173,8 @@ class _Branch:
         for path in paths:
             yield from self.db.execute(f"{statement} AND {of}.path = ? ORDER BY {order}", (*self.where, path))
 
-    def _sights(self, told: Iterable[_Sight], numbers: Iterable[int]) -> Iterator[_Sight]:
-        yield from told
+    def _sights(self, sights: Iterable[_Sight], numbers: Iterable[int]) -> Iterator[_Sight]:
+        yield from sights
         columns = ", ".join(f"d.{name}" for name in TheoremAfter.__slots__)
         statement = f"SELECT coalesce(f.sha, ?), {columns} {_STANDING} AND d.rowid = ?"
         for number in numbers:
@@ -187,13 +187,13 @@ class _Branch:
     def change(self, lineage: _Lineage | None, step: TheoremStep, after: TheoremAfter) -> None:
         """Apply a step to a remaining lineage. An unknown one is adopted with it."""
         if lineage is not None:
-            self.told.add(lineage.theorem)
+            self.own_changes.add(lineage.theorem)
             self._renew(lineage, ",".join(step.steps), after)
         elif step.before is not None:
             identity = self._free(
                 theorem_id(self.body.repository, step.before.name, step.before.statement_hash)
             )
-            self.told.add(identity)
+            self.own_changes.add(identity)
             self._insert([(identity, f"appeared,{','.join(step.steps)}", _Sight(after, self.body.sha))])
 
     def adopt_deleted(self, before: TheoremBefore) -> None:
@@ -208,11 +208,11 @@ class _Branch:
             n_sorries=0,
         )
         identity = self._free(self.identity(before))
-        self.told.add(identity)
+        self.own_changes.add(identity)
         self._insert([(identity, "deleted", _Sight(after, self.body.sha))], state="deleted")
 
     def pass_on(self, gone: Sequence[_Lineage], came: Iterable[_Sight], *, first: bool) -> None:
-        """Delete the gone lineages; match the new sights with them, with earlier deleted ones, or make lineages."""
+        """Delete gone lineages; match new sights with them, with deleted ones, or make lineages."""
         leaving: dict[str, list[_Lineage]] = defaultdict(list)
         for lineage in gone:
             leaving[lineage.identity].append(lineage)
@@ -226,7 +226,7 @@ class _Branch:
                     self._renew(lineage, "file_moved", sight.after)
                 continue
             # At a first scan no lineage can return.
-            returned = None if first else self._returned(identity, sight.after.path)
+            returned = None if first else self._find_returned(identity, sight.after.path)
             if returned is not None:
                 moved = ",file_moved" if returned.path != sight.after.path else ""
                 self._renew(returned, f"returned{moved}", sight.after)
@@ -240,7 +240,7 @@ class _Branch:
         self._insert(new)
         self._delete([lineage for left in leaving.values() for lineage in left])
 
-    def _returned(self, identity: str, path: str) -> _Lineage | None:
+    def _find_returned(self, identity: str, path: str) -> _Lineage | None:
         """Return the last deleted lineage with this name and statement, preferably in this file."""
         rows = self.db.execute(
             f"SELECT {_LINEAGE} FROM theorems AS t WHERE {_BRANCH} AND identity = ? AND state = 'deleted' "
@@ -248,12 +248,12 @@ class _Branch:
             "AND v.branch = t.branch AND v.theorem = t.theorem) DESC, theorem",
             (*self.where, identity, path),
         )
-        return next((_Lineage(*row) for row in rows if row[0] not in self.told), None)
+        return next((_Lineage(*row) for row in rows if row[0] not in self.own_changes), None)
 
-    def _free(self, identity: str, taken: Collection[str] = ()) -> str:
+    def _free(self, identity: str, ids: Collection[str] = ()) -> str:
         """Return this id, or one derived from it if a lineage has it."""
         theorem, twin = identity, 0
-        while theorem in taken or self._exists(theorem):
+        while theorem in ids or self._exists(theorem):
             twin += 1
             theorem = theorem_id(self.body.repository, identity, f"#{twin}")
         return theorem

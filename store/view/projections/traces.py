@@ -28,12 +28,12 @@ from store.view.projections.sorries import add_step
 def file_traced(db: sqlite3.Connection, event: StoredEvent, body: FileTraced, log: LogReader) -> None:
     """Record a path's content from here on; read the payload if the content is new."""
     digest = body.trace.sha256
-    known = db.execute("SELECT content FROM traced_contents WHERE sha256 = ?", (digest,)).fetchone()
-    if known is None:
+    row = db.execute("SELECT content FROM traced_contents WHERE sha256 = ?", (digest,)).fetchone()
+    if row is None:
         content = event.seq
         _add_content(db, content, digest, TracedFile.from_json(payload(log, digest)))
     else:
-        content = known[0]
+        content = row[0]
     where = (body.repository, body.line, body.path)
     standing = db.execute(
         "SELECT from_seq, content, error, key FROM traced_files "
@@ -230,7 +230,7 @@ def _add_content(db: sqlite3.Connection, content: int, digest: str, file: Traced
 
 
 def _stating(path: str, theorem: TracedTheorem) -> list[tuple[str, str, int, str]]:
-    """Return name, file, whether it is proved, and proof, of a theorem and of those with the same statement."""
+    """Return name, file, whether proved, and proof, of a theorem and those with the same statement."""
     proved = int(not _has_sorry(theorem))
     alike = [(use.full_name, use.site[0], 1, "") for use in theorem.alike if use.site is not None]
     return [(theorem.full_name, path, proved, theorem.proof if proved else ""), *alike]
