@@ -1,11 +1,15 @@
-"""Measure the share of a proof's premises found by BM25 and MePo in real repositories, without Lean.
+"""Measure the share of a proof's premises found by BM25, MePo and a trained retriever, without Lean.
 
-    python -m benchmarks.premises FOLDER [--theorems 100] [--seed 0]
+    python -m benchmarks.premises FOLDER... [--theorems 100] [--seed 0] [--train SEEDS]
 
-FOLDER has a `NAME.json.xz` for each repository, made from its declarations: "docs", the premises, the name of
-each in `<a>` and `</a>`; and "queries", [statement without its name, the places of the premises in its proof,
-path]. From each repository this number of theorems is drawn by the seed; candidates are all of its premises
-but the theorem itself, also inaccessible ones: there is no trace.
+A folder has a `NAME.json.xz` for each repository, made from its declarations: "docs", the premises, the name of each in
+`<a>` and `</a>`; and "queries", [statement without its name, the places of the premises in its proof, path]. Or
+`everlean benchmark make` made it: then the theorems are the sorries filled by people on its day or later, the premises
+are the declarations known before the day, and proofs from before the day can be learned.
+
+From each repository this number of theorems is drawn by the seed. Candidates are all of its premises but the theorem
+itself, also inaccessible ones: without Lean there is no trace. `--train` trains a small retriever of words with this
+number of seeds on each benchmark's proofs from before its day, and fuses its ranking with BM25's.
 """
 
 from __future__ import annotations
@@ -15,68 +19,212 @@ import json
 import lzma
 import random
 import re
+import statistics
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from pipeline.models.measures import metrics_of, rate
-from pipeline.models.retriever.baselines import SELECTORS
+from experiments.tasks import premise_row, theorem_row, write_dataset
+from pipeline.fills import rows_of
+from pipeline.models.measures import metrics_of, rate, summarise
+from pipeline.models.retriever.baselines import FUSED, SELECTORS, fused
 from pipeline.models.retriever.corpus import Corpus
 
 _MARKED = re.compile(r"<a>(.*?)</a>")
 _SHOWN = ("recall@1", "recall@10", "mrr")
 _RETRIEVED = 100
+_LETTERS = 300
+"""Of a statement, for the retriever of words."""
+
+Query = tuple[str, list[int]]
+"""A statement without its name, and the places of its proof's premises."""
+Rank = Callable[[Query, npt.NDArray[np.bool_]], list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Repository:
+    """Premises, their names in `<a>` and `</a>`; the questions; and the statements to learn from."""
+
+    name: str
+    docs: Sequence[str]
+    queries: Sequence[Query]
+    learned: Sequence[Query] = ()
+
+
+def repositories(folder: Path) -> Iterator[Repository]:
+    """Yield a folder's repositories."""
+    if (folder / "benchmark.json").exists():
+        yield _of_benchmark(folder)
+    for path in sorted(folder.glob("*.json.xz")):
+        with lzma.open(path) as file:
+            content = json.load(file)
+        queries = [(statement, used) for statement, used, _ in content["queries"]]
+        yield Repository(path.name.removesuffix(".json.xz"), content["docs"], queries)
+
+
+def _of_benchmark(folder: Path) -> Repository:
+    known = rows_of(folder, "known")
+    place = {row["name"]: number for number, row in enumerate(known)}
+    docs = [f"<a>{row['name']}</a> {row['statement']}" for row in known]
+
+    def queries(part: str) -> list[Query]:
+        rows = known if part == "known" else rows_of(folder, part)
+        return [
+            (f": {row['statement']}", [place[name] for name in row["premises"]])
+            for row in rows
+            if row["premises"]
+        ]
+
+    return Repository(folder.name, docs, queries("test"), [*queries("train"), *queries("known")])
 
 
 def corpus_of(docs: Sequence[str]) -> Corpus:
-    """Return the premises as one file's, in their order."""
-    premises = [
-        {
-            "full_name": _MARKED.findall(doc)[0],
-            "code": _MARKED.sub(r"\1", doc),
-            "start": [number + 1, 1],
-            "end": [number + 1, 2],
-        }
-        for number, doc in enumerate(docs)
-    ]
+    """Return premises as one file's, in their order."""
     with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
-        file.write(json.dumps({"path": "All.lean", "imports": [], "premises": premises}) + "\n")
+        file.writelines(json.dumps(one) + "\n" for one in _corpus(docs))
         file.flush()
         return Corpus(file.name)
 
 
-def measure(data: dict[str, Any], *, theorems: int, rng: random.Random) -> dict[str, Any]:
-    """Return the means in percent of one repository, by selector and metric."""
-    corpus = corpus_of(data["docs"])
+def measure(
+    repository: Repository, *, theorems: int, seed: int, train: int, folder: Path
+) -> dict[str, dict[str, float]]:
+    """Return a repository's means in percent by ranking and metric, with half of recall@10's interval and `ms` a goal."""
+    corpus = corpus_of(repository.docs)
+    asked = random.Random(seed).sample(repository.queries, min(theorems, len(repository.queries)))
     nameless: dict[str, list[int]] = {}
-    for number, doc in enumerate(data["docs"]):
+    for number, doc in enumerate(repository.docs):
         nameless.setdefault(_statement(doc, "</a>"), []).append(number)
-    queries = rng.sample(data["queries"], min(theorems, len(data["queries"])))
-    result: dict[str, Any] = {"premises": len(corpus), "theorems": len(queries)}
-    names = metrics_of(_RETRIEVED)
-    for who, make in SELECTORS.items():
+
+    def allowed(query: Query) -> npt.NDArray[np.bool_]:
+        statement, used = query
+        result = np.ones(len(corpus), dtype=np.bool_)
+        result[nameless.get(_statement(statement, ":"), [])] = False
+        result[used] = True
+        return result
+
+    ways: dict[str, list[Rank]] = {}
+    for name, make in SELECTORS.items():
         selector = make(corpus)
+        ways[name] = [lambda query, may, by=selector: by.rank(query[0], may, _RETRIEVED)]  # type: ignore[misc]
+    if train and repository.learned:
+        ways["trained"] = [_trained(repository, corpus, one, folder) for one in range(train)]
+        ways["fused"] = [_fused(ways["bm25"][0], rank) for rank in ways["trained"]]
+    result = {"": {"premises": float(len(corpus)), "theorems": float(len(asked))}}
+    names = metrics_of(_RETRIEVED)
+    for way, each in ways.items():
         begun = time.process_time()
-        rated = []
-        for statement, used, _path in queries:
-            allowed = np.ones(len(corpus), dtype=np.bool_)
-            allowed[nameless.get(_statement(statement, ":"), [])] = False
-            allowed[used] = True
-            ranking = selector.rank(statement, allowed, _RETRIEVED)
-            rated.append(rate(tuple(sorted(used)), ranking, retrieved=_RETRIEVED))
+        rated = [
+            tuple(
+                statistics.fmean(of)
+                for of in zip(
+                    *(
+                        rate(tuple(sorted(query[1])), rank(query, allowed(query)), retrieved=_RETRIEVED)
+                        for rank in each
+                    ),
+                    strict=True,
+                )
+            )
+            for query in asked
+        ]
         took = time.process_time() - begun
-        means = dict(zip(names, 100 * np.mean(rated, axis=0), strict=True))
-        result[who] = {name: float(means[name]) for name in _SHOWN} | {"ms": 1000 * took / len(queries)}
+        measured = summarise(rated, range(len(rated)), seed=seed, names=names)
+        result[way] = {name: 100 * measured[name].mean for name in _SHOWN}
+        result[way]["±"] = 50 * (measured["recall@10"].high - measured["recall@10"].low)
+        result[way]["ms"] = 1000 * took / len(asked) / len(each)
     return result
 
 
 def _statement(text: str, after: str) -> str:
-    """Return a declaration's text without its keyword and name: the part shared with its premise."""
+    """Return a declaration's text without its keyword and name: the common part of a theorem and its premise."""
     return " ".join(text.partition(after)[2].split())
+
+
+# ---- a retriever
+
+
+def _trained(repository: Repository, corpus: Corpus, seed: int, folder: Path) -> Rank:
+    """Train a retriever of words on the statements to learn, and return its ranking."""
+    import torch
+
+    from pipeline.models.chain import Chain
+    from pipeline.models.datasets import TaskData
+    from pipeline.models.retriever.finder import load_retriever
+    from pipeline.models.retriever.index import top_k
+    from pipeline.models.retriever.learning import learn
+    from tests.support.retrieval import small_config
+    from tests.support.tiny_models import make_tiny_retriever
+
+    place = folder / repository.name
+    texts = [premise.serialize()[:_LETTERS] for premise in corpus.all_premises]
+    if not place.exists():
+        _write(place, repository)
+    base = make_tiny_retriever(
+        folder / f"{repository.name}-{seed}", d_model=48, layers=1, seed=seed, texts=texts
+    )
+    config = small_config(
+        base,
+        seed=seed,
+        lr=3e-3,
+        batch_size=32,
+        max_epochs=4,
+        max_seq_len=64,
+        data_max_seq_len=64,
+        num_negatives=0,
+        num_in_file_negatives=0,
+        num_hard_negatives=0,
+        warmup_steps=0,
+        schedule="cosine",
+        baselines=False,
+        against_forgetting="none",
+    )
+    chain = Chain(folder / f"chain-{repository.name}-{seed}")
+    done = learn(TaskData(repository.name, place), chain, config, parent=None)
+    retriever = load_retriever(chain.path(done.checkpoint), device="cpu")
+    vectors, _ = retriever.premises(corpus)
+
+    def rank(query: Query, allowed: npt.NDArray[np.bool_]) -> list[int]:
+        vector = retriever.embed([_goal(query[0])])
+        ((indices, _),) = top_k(vector, vectors, torch.from_numpy(allowed)[None], _RETRIEVED)
+        result: list[int] = indices.tolist()
+        return result
+
+    return rank
+
+
+def _fused(words: Rank, trained: Rank) -> Rank:
+    def rank(query: Query, allowed: npt.NDArray[np.bool_]) -> list[int]:
+        return [*fused((words(query, allowed)[:FUSED], trained(query, allowed)[:FUSED]), _RETRIEVED)]
+
+    return rank
+
+
+def _goal(statement: str) -> str:
+    return f"⊢ {statement.removeprefix('theorem : ').removeprefix(': ')[-_LETTERS:]}"
+
+
+def _corpus(docs: Sequence[str]) -> list[dict[str, Any]]:
+    names = [_MARKED.findall(doc)[0] for doc in docs]
+    premises = [
+        premise_row("All", number, _MARKED.sub(r"\1", doc), name)
+        for number, (doc, name) in enumerate(zip(docs, names, strict=True))
+    ]
+    return [{"path": "All.lean", "imports": [], "premises": premises}]
+
+
+def _write(place: Path, repository: Repository) -> None:
+    """Write the statements to learn as a dataset in LeanDojo's format: theorems of one file, behind all its premises."""
+    learned = [
+        theorem_row("All.lean", "All", number, len(repository.docs), _goal(statement), used)
+        for number, (statement, used) in enumerate(repository.learned)
+    ]
+    write_dataset(place, _corpus(repository.docs), {"train": learned, "val": [], "test": []})
 
 
 def main() -> None:
@@ -84,29 +232,41 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("folders", type=Path, nargs="+")
     parser.add_argument("--theorems", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--train", type=int, default=0, metavar="SEEDS")
     arguments = parser.parse_args()
-    rows = []
-    print(f"| repository | premises | theorems | BM25 {', '.join(_SHOWN)} | MePo | BM25 ms a goal |")
-    print("|---" * 6 + "|")
-    for path in sorted(arguments.folder.glob("*.json.xz")):
-        with lzma.open(path) as file:
-            data = json.load(file)
-        result = measure(data, theorems=arguments.theorems, rng=random.Random(arguments.seed))
-        rows.append(result)
-        figures = [" / ".join(f"{result[who][name]:.1f}" for name in _SHOWN) for who in SELECTORS]
-        name = path.name.removesuffix(".json.xz")
-        print(
-            f"| {name} | {result['premises']:,} | {result['theorems']} | {figures[0]} | {figures[1]} | "
-            f"{result['bm25']['ms']:.1f} |",
-            flush=True,
-        )
-    each = [[sum(row[who][name] for row in rows) / len(rows) for name in _SHOWN] for who in SELECTORS]
-    means = [" / ".join(f"{value:.1f}" for value in one) for one in each]
-    total = sum(row["premises"] for row in rows), sum(row["theorems"] for row in rows)
-    print(f"| mean | {total[0]:,} in all | {total[1]:,} | {means[0]} | {means[1]} | |")
+    ways = [*SELECTORS, *(("trained", "fused") if arguments.train else ())]
+    print(f"| {', '.join(_SHOWN)} | premises | theorems | {' | '.join(ways)} | BM25 ms a goal |")
+    print("|---" * (4 + len(ways)) + "|")
+    rows: list[Mapping[str, Mapping[str, float]]] = []
+    with tempfile.TemporaryDirectory() as scratch:
+        for folder in arguments.folders:
+            for repository in repositories(folder):
+                result = measure(
+                    repository,
+                    theorems=arguments.theorems,
+                    seed=arguments.seed,
+                    train=arguments.train,
+                    folder=Path(scratch),
+                )
+                rows.append(result)
+                _print(repository.name, result, ways)
+    means = {
+        way: {key: statistics.fmean(row[way][key] for row in rows) for key in rows[0][way]} for way in ways
+    }
+    sums = {key: sum(row[""][key] for row in rows) for key in ("premises", "theorems")}
+    _print("mean", {"": sums, **means}, ways)
+
+
+def _print(name: str, result: Mapping[str, Mapping[str, float]], ways: Sequence[str]) -> None:
+    cells = [
+        f"{' / '.join(f'{result[way][one]:.1f}' for one in _SHOWN)} (± {result[way]['±']:.1f})"
+        for way in ways
+    ]
+    counts = f"{result['']['premises']:,.0f} | {result['']['theorems']:,.0f}"
+    print(f"| {name} | {counts} | {' | '.join(cells)} | {result['bm25']['ms']:.1f} |", flush=True)
 
 
 if __name__ == "__main__":

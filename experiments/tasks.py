@@ -145,14 +145,15 @@ def write_letters(folder: Path, name: str, seed: int, sizes: Letters) -> TaskDat
         premises: list[dict[str, Any]] = []
         proved[module] = []
         for number, (query, document) in enumerate(letter_pairs(name, seed, rng, count)):
-            premises.append(_premise(module, number, document))
-            proved[module].append(_theorem(path, module, number, count, query))
+            premises.append(premise_row(module, number, document))
+            proved[module].append(theorem_row(path, module, number, count, query))
         corpus.append({"path": path, "imports": [], "premises": premises})
     write_dataset(folder, corpus, {"train": proved["Shown"], "val": [], "test": proved["Held"]})
     return TaskData(name, folder)
 
 
-def _premise(module: str, number: int, code: str, name: str | None = None) -> dict[str, Any]:
+def premise_row(module: str, number: int, code: str, name: str | None = None) -> dict[str, Any]:
+    """Return a premise of a corpus' file: one of a line, by its number."""
     return {
         "full_name": name or f"{module}.p{number}",
         "code": code,
@@ -162,7 +163,7 @@ def _premise(module: str, number: int, code: str, name: str | None = None) -> di
     }
 
 
-def _theorem(
+def theorem_row(
     path: str, module: str, number: int, premises: int, state: str, uses: Sequence[int] | None = None
 ) -> dict[str, Any]:
     """Return a theorem with some of its file's premises, by number; by default its own number's."""
@@ -278,10 +279,10 @@ def write_premises(folder: Path, repositories: Sequence[Statements], seed: int, 
         for number, text in enumerate(texts):
             match = _NAMED.search(text)
             code = _NAMED.sub(r"\1", text)[: sizes.letters]
-            premises_.append(_premise(module, number, code, match[1] if match else None))
+            premises_.append(premise_row(module, number, code, match[1] if match else None))
         corpus.append({"path": path, "imports": [], "premises": premises_})
         proved[module] = [
-            _theorem(
+            theorem_row(
                 path,
                 module,
                 number,

@@ -11,14 +11,8 @@ from typing import Literal
 import pytest
 
 from pipeline.gate.answers import same_constant
-from pipeline.gate.lake_checks import (
-    QUESTIONS,
-    ask_exactly,
-    axioms_of,
-    find_checker,
-    leads_outside,
-    patched_in_place,
-)
+from pipeline.gate.lake_checks import axioms_of, find_checker, leads_outside, patched_in_place
+from pipeline.gate.questions import QUESTIONS, ask_exactly
 from pipeline.lean.backend import LeanBackend
 from pipeline.lean.build.lake import LakeRunner, build
 from pipeline.lean.source.imports import lean_options, local_file, module_of, module_path, source_folders
