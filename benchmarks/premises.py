@@ -95,7 +95,7 @@ def corpus_of(docs: Sequence[str]) -> Corpus:
 def measure(
     repository: Repository, *, theorems: int, seed: int, train: int, folder: Path
 ) -> dict[str, dict[str, float]]:
-    """Return a repository's means in percent by ranking and metric, with half of recall@10's interval and `ms` a goal."""
+    """Return a repository's means in percent by ranking and metric, ± of recall@10, and `ms` a goal."""
     corpus = corpus_of(repository.docs)
     asked = random.Random(seed).sample(repository.queries, min(theorems, len(repository.queries)))
     nameless: dict[str, list[int]] = {}
@@ -219,7 +219,7 @@ def _corpus(docs: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _write(place: Path, repository: Repository) -> None:
-    """Write the statements to learn as a dataset in LeanDojo's format: theorems of one file, behind all its premises."""
+    """Write the statements to learn as a dataset in LeanDojo's format: one file's, behind all its premises."""
     learned = [
         theorem_row("All.lean", "All", number, len(repository.docs), _goal(statement), used)
         for number, (statement, used) in enumerate(repository.learned)
