@@ -43,7 +43,7 @@ from store.files import HeldError, Lock, lock, sync
 BUILDS = "builds"
 DEPENDENCIES = "dependencies"
 CONSTANTS = "constants"
-"""What Lean's own constants mean (`pipeline.gate.vouched`): small files, made anew where they are gone."""
+"""The meaning of Lean's own constants (`pipeline.gate.vouched`): small files, made anew when missing."""
 _CONSTANTS_S = 90 * 86400.0
 NEW = ".new-"
 SCHEMA = 1
@@ -53,8 +53,8 @@ SCHEMA = 1
 class Build:
     """The identity of a stored build. `dependencies` is a key or ""; `lakefile` the hash of the project's lakefile.
 
-    `project` is the project's folder in the repository; `nested` are the folders of the project that are packages of
-    their own. `built_at` is seconds since 1970.
+    `project` is the project's folder in the repository; `nested` are the folders in the project with packages of their
+    own. `built_at` is seconds since 1970.
     """
 
     repository: str
@@ -83,7 +83,7 @@ class BuildKey(NamedTuple):
 
 
 def read_build(folder: Path) -> Build | None:
-    """Return what lies in a folder of the cache, None where it is not a whole build of this version."""
+    """Return the build in a folder of the cache, None unless it is a whole one of this version."""
     raw = read_json(folder / "build.json")
     try:
         if raw.pop("schema") != SCHEMA:
@@ -103,7 +103,7 @@ def all_builds(cache: Path) -> Iterator[tuple[Build, Path]]:
 
 
 def folders(place: Path, *, depth: int) -> list[Path]:
-    """Return the entries so many levels below a folder; hidden ones are not entries yet, or no more."""
+    """Return the entries `depth` levels below a folder, without hidden ones, which are unfinished or removed."""
     try:
         inside = [path for path in place.iterdir() if not path.name.startswith(".") and path.is_dir()]
     except FileNotFoundError:
@@ -112,13 +112,13 @@ def folders(place: Path, *, depth: int) -> list[Path]:
 
 
 def folder_of(cache: Path, key: BuildKey) -> Path:
-    """Return where a build is or would be."""
+    """Return a build's folder, whether it exists or not."""
     name = f"{key.sha}-{short_hash('project', key.project)}" if key.project else key.sha
     return cache.absolute() / BUILDS / slug(key.repository) / name
 
 
 def last_use(folder: Path) -> float:
-    """Return when an entry was last used, in seconds since 1970; 0 for one that never was whole."""
+    """Return the time of an entry's last use, in seconds since 1970; 0 for an entry never whole."""
     try:
         return (folder / "lock").stat().st_mtime
     except FileNotFoundError:
@@ -126,7 +126,7 @@ def last_use(folder: Path) -> float:
 
 
 def trees(nested: Collection[str]) -> list[tuple[str, str]]:
-    """Return (folder of the project, where its compiled files are in an entry)."""
+    """Return pairs of a folder of the project and the place of its compiled files in an entry."""
     return [("", "build"), *((one, f"nested/{quote(one, safe='')}") for one in nested)]
 
 
@@ -148,7 +148,7 @@ def write(path: Path, content: Mapping[str, object]) -> None:
 def hold(folder: Path, held: list[Lock]) -> bool:
     """Acquire an entry's lock, shared, and note the use; False if the entry is gone."""
     try:
-        # A sweep holds it for the length of a rename.
+        # A sweep holds it during a rename.
         one = lock(folder / "lock", shared=True, create=False)
     except FileNotFoundError:
         return False
@@ -176,14 +176,14 @@ def alone(path: Path) -> Iterator[bool]:
 
 # ---- settling
 # Later readers of a build run outside a sandbox. So only plain files and folders with plain rights are kept; sockets,
-# devices, pipes and links that leave the folder are removed. No writer may still be running.
+# devices, pipes and links out of the folder are removed. No writer may still be running.
 
 
 def settle(folder: Path, *, keep: bool) -> int:
-    """Clean a folder and all below it; return the bytes that it takes.
+    """Clean a folder and all below it; return its size in bytes.
 
-    With `keep` everything becomes read-only, and relative links that stay inside are left; else everything may be
-    written by us, and no link is left.
+    With `keep` everything becomes read-only, and relative links within it stay; else everything becomes writable for
+    us, and no link stays.
 
     Raises:
         OSError: something cannot be looked into or changed; nothing is silently left out.
@@ -196,7 +196,7 @@ def settle(folder: Path, *, keep: bool) -> int:
             path = Path(place, name)
             about = path.lstat()
             if stat.S_ISDIR(about.st_mode):
-                # Before the walk gets there: what a program has closed to us would be passed over.
+                # Before the walk gets there: it would pass over a folder closed to us.
                 path.chmod(0o755)
                 total += taken_by(about)
             elif stat.S_ISREG(about.st_mode):
@@ -218,8 +218,8 @@ def _raise(error: OSError) -> None:
 
 
 # ---- removal
-# A folder is renamed to `.trash-*` at once and then deleted, whatever rights its files have; the next sweep deletes
-# what a crash left. No writer may still be running.
+# A folder is renamed to `.trash-*` at once and then deleted, whatever the rights of its files; the next sweep deletes
+# the rest after a crash. No writer may still be running.
 
 
 TRASH = ".trash-"
@@ -236,7 +236,7 @@ def put_aside(folder: Path) -> None:
 
 
 # ---- sweep
-# The entry used longest ago goes first; one that is in use never goes.
+# The entry used longest ago goes first; one in use never goes.
 
 
 _FORSAKEN_S = 3600.0
@@ -253,7 +253,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class SweepResult:
-    """The result of a sweep. `kept_in_use` is the number of entries that were due for removal and in use."""
+    """The result of a sweep. `kept_in_use` is the number of entries due for removal but in use."""
 
     removed_builds: tuple[tuple[str, str], ...]
     removed_dependencies: tuple[str, ...]
@@ -263,7 +263,7 @@ class SweepResult:
 
 
 def usage(cache: Path) -> Usage:
-    """Return what the builds and packages take, by what was measured when they were stored."""
+    """Return the size of builds and packages, as measured when they were stored."""
     entries = _entries(cache)
     return Usage(
         sum(entry.bytes for entry in entries),
@@ -273,10 +273,10 @@ def usage(cache: Path) -> Usage:
 
 
 def sweep(cache: Path, limit_bytes: int, in_use: Collection[tuple[str, str]] = ()) -> SweepResult:
-    """Remove what was left unfinished or is old, then builds and packages by last use until the rest fits the limit.
+    """Remove unfinished and old files, then builds and packages by last use until the rest fits the limit.
 
-    Nothing that a process holds is removed, and nothing of the commits `in_use` (jobs that are about to start) with
-    their packages. Builds whose packages go, go with them.
+    Nothing held by a process is removed, nor the builds of the commits `in_use` (jobs about to start) and their
+    packages. Builds go with their packages.
     """
     _remove_leftovers(cache)
     entries = sorted(_entries(cache), key=lambda entry: entry.last_use)
@@ -313,7 +313,7 @@ def sweep(cache: Path, limit_bytes: int, in_use: Collection[tuple[str, str]] = (
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A build, or with `key` a folder of packages. `broken`: it does not say what it is."""
+    """A build, or with `key` a folder of packages. `broken`: without its description."""
 
     folder: Path
     key: str
@@ -389,11 +389,11 @@ __all__ = [
 ]
 
 _ROOTS = (("lib", "lean"), ("lib",), ("ir",))
-"""Where in a build a module's files lie by its name; `lib/lean` since Lean 4.9, `lib` before."""
+"""The places in a build of a module's files by its name; `lib/lean` since Lean 4.9, `lib` before."""
 
 
 class BuildMissingError(Exception):
-    """The cache has no build of this commit, or not the packages that it needs; the message says how to get one."""
+    """The cache has no build of this commit, or lacks its packages; the message has the remedy."""
 
 
 class BuildInUse:
@@ -402,7 +402,7 @@ class BuildInUse:
     def __init__(self, build: Build, packages: Path | None, held: list[Lock]) -> None:
         self.build = build
         self.packages = packages
-        """The folder of the fetched packages in the cache, which `.lake/packages` leads to; None without any."""
+        """The folder of the fetched packages in the cache, the target of `.lake/packages`; None without any."""
         self._held = held
 
     def close(self) -> None:
@@ -422,8 +422,8 @@ class BuildInUse:
 def attach(worktree: Path, cache: Path, key: BuildKey) -> BuildInUse:
     """Give a project in a worktree of its commit its compiled files and packages, and hold them.
 
-    What `.lake` held in the worktree is removed first: the repository itself may have brought it. Its new content is a
-    copy that the job may write (blocks are shared where the file system can), the packages are a link into the cache.
+    The worktree's own `.lake` is removed first: the repository may have brought it. Its new content is a writable copy
+    (blocks are shared if the file system can), the packages are a link into the cache.
 
     Raises:
         BuildMissingError: the cache has no such build, or the worktree no such project.
@@ -460,7 +460,7 @@ def _where(project: str) -> str:
 
 
 def hold_packages(cache: Path, key: str, held: list[Lock]) -> Path | None:
-    """Hold the packages of a key for as long as the file that is added to `held` is open; None for the key "".
+    """Hold the packages of a key while the file added to `held` is open; None for the key "".
 
     Raises:
         BuildMissingError: they are not there.
@@ -476,10 +476,9 @@ def hold_packages(cache: Path, key: str, held: list[Lock]) -> Path | None:
 
 
 def store(cache: Path, worktree: Path, build: Build, sources: Sources) -> Build:
-    """Move a project's compiled files into the cache; return the build with the bytes that it takes.
+    """Move a project's compiled files into the cache; return the build with its size in bytes.
 
-    Links and what is no file are left out: those who read here are not in a sandbox. An earlier build of the commit
-    is replaced.
+    Links and special files are left out: readers here are not in a sandbox. An earlier build of the commit is replaced.
     """
     place = cache.absolute() / BUILDS
     place.mkdir(parents=True, exist_ok=True)
@@ -510,14 +509,14 @@ def store(cache: Path, worktree: Path, build: Build, sources: Sources) -> Build:
 def seed(
     worktree: Path, cache: Path, like: Build, sources: Sources, *, is_ancestor: Callable[[str], bool]
 ) -> str:
-    """Copy what is still valid of the newest build of an ancestor into a worktree; return its sha, "" for none.
+    """Copy the still valid part of an ancestor's newest build into a worktree; return its sha, "" for none.
 
-    Valid are the files of modules whose source and whose project's imports are byte for byte the same, with the same
-    toolchain, packages and lakefile. So nothing stale can be left where the new build fails.
+    Valid are the files of modules whose source, with that of the project's imports, is byte for byte the same, under
+    the same toolchain, packages and lakefile. So a failing build leaves nothing stale.
 
-    A module that lake elaborates may write every compiled file of its commit, so a build is worth what all of its
-    commit's code is. `is_ancestor` says of a sha whether this commit has it in its history: a branch that no one has
-    merged gives nothing to the others.
+    A module elaborated by lake may write every compiled file of its commit, so a build is as trustworthy as all code
+    of its commit. `is_ancestor` says whether a sha is in this commit's history: an unmerged branch gives nothing to
+    others.
     """
     result = [
         (build, folder)
@@ -548,7 +547,7 @@ def seed(
 
 
 def present(cache: Path) -> set[BuildKey]:
-    """Return what of every build that a job could be given is of, packages included."""
+    """Return the keys of all builds that a job could use, with packages."""
     return {
         build.key
         for build, _ in all_builds(cache)
@@ -574,7 +573,7 @@ def empty_lake(worktree: Path, tree: str = "") -> Path:
 
 
 def _is_own_folder(worktree: Path, path: Path) -> bool:
-    """Return whether the path is a folder and no part of it below the worktree is a link."""
+    """Return whether the path is a folder without a link below the worktree."""
     return path.is_dir() and path.resolve() == worktree.resolve() / path.relative_to(worktree)
 
 
@@ -587,7 +586,7 @@ def _move(source: Path, target: Path) -> None:
 
 
 def _keep_only(build: Path, tree: str, same: set[str], sources: Sources) -> None:
-    """Remove from a build all that is not the compiled form of one of these source files."""
+    """Remove everything from a build except the compiled forms of these source files."""
     for place, _, files in os.walk(build):
         for name in files:
             path = Path(place, name)
@@ -614,7 +613,7 @@ _TIMEOUT_S = 60.0
 def is_ancestor(worktree: Path, older: str, newer: str) -> bool:
     """Return whether the commit `newer` has `older` in its history; False too if git cannot tell.
 
-    Both are full commit ids. What git reads is the mirror's, nothing that the repository could write.
+    Both are full commit ids. Git reads the mirror alone, nothing writable by the repository.
     """
     environment = {
         "PATH": os.environ.get("PATH", os.defpath),
@@ -635,5 +634,5 @@ def is_ancestor(worktree: Path, older: str, newer: str) -> bool:
             timeout=_TIMEOUT_S,
         )
     except subprocess.TimeoutExpired:
-        return False  # then the build starts from nothing, which is right and slower
+        return False  # the build starts from nothing, which is right and slower
     return asked.returncode == 0

@@ -1,13 +1,13 @@
-"""Fetch and build the packages that a project's manifest names, once for each (toolchain, manifest).
+"""Fetch and build the packages of a project's manifest, once for each (toolchain, manifest).
 
 `<cache>/dependencies/<key>/packages/<name>` and `dependency.json` beside it; they appear at once, complete, and are
-read-only from then on. Fetching is the only step that has a network, through `pipeline.lean.sandbox.network`, git
-included; building has none. `lake update` is never called: revisions are those of the manifest.
+read-only from then on. Only fetching has a network, through `pipeline.lean.sandbox.network`, git included; building has
+none. `lake update` is never called: revisions are those of the manifest.
 
-The project's own lakefile does not run here. What lies in this cache is shared by every commit and repository with
-the same key, so only code that the key itself names may touch it: the packages are fetched, their cache is asked
-for and they are built below a root of our own making, which requires each of them at its revision and holds nothing
-else. The project is built elsewhere (`pipeline.build`), with this folder read-only.
+The project's own lakefile does not run here. Every commit and repository with the same key shares this cache, so only
+code named by the key itself may touch it: the packages are fetched, with their caches, and built below a root of our
+own making, which requires each of them at its revision and holds nothing else. The project is built elsewhere
+(`pipeline.build`), with this folder read-only.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _PASSED_ON = ("PATH", "SSL_CERT_FILE", "SSL_CERT_DIR")
 
 
 class GitFailedError(Exception):
-    """git could not do it; the message is what it said."""
+    """git failed; the message is its output."""
 
 
 def fetch_package(
@@ -92,9 +92,9 @@ def fetch_package(
 ) -> None:
     """Check the package's commit out into the new folder `target`.
 
-    Only the commit is fetched; if a server gives no commit by its id, its branches and tags are fetched.
-    `proxy` is the URL of an HTTP proxy that every connection goes through. `only`: no more than these files of the
-    commit are checked out, as far as it has them, nor fetched, if the server can send files alone.
+    Only the commit is fetched; if a server gives no commit by its id, its branches and tags are fetched. `proxy` is the
+    URL of an HTTP proxy for every connection. `only`: check out no more than these files of the commit, those that
+    exist, and fetch no more, if the server can send files alone.
 
     Raises:
         GitFailedError: it cannot be fetched or is not there; `target` may hold a part of it.
@@ -130,9 +130,9 @@ def is_published(
     disk_bytes: int | None = None,
     memory_bytes: int | None = None,
 ) -> bool:
-    """Return whether the commit is on its repository's default branch, or on the tag that the manifest names.
+    """Return whether the commit is on its repository's default branch, or on the manifest's tag.
 
-    A forge gives a commit by its id from any fork of the repository, so that its URL alone does not say whose it is.
+    A forge gives a commit by its id from any fork of the repository, so its URL alone does not tell its owner.
     `scratch` is a new folder, removed afterwards; only commits are fetched into it, if the server can send them alone.
     """
     git = _Git(scratch, package.url, proxy, time.monotonic() + timeout_s, disk_bytes, memory_bytes)
@@ -189,7 +189,7 @@ class _Git:
         }
 
     def run(self, *arguments: str) -> None:
-        # git runs outside of any sandbox: what ends it with a job that is killed is this.
+        # git runs outside of any sandbox: this ends it with a killed job.
         command = ("setpriv", "--pdeathsig", "KILL", "--", "git", *arguments)
         left = max(1.0, self._deadline - time.monotonic())
         bounds = Bounds(left, self._memory_bytes, None, self._disk_bytes, (self._folder,))
@@ -208,7 +208,7 @@ LOCK = "lock"
 _ROOT_NAME = "everlean_dependencies"
 _SCHEMA = 1
 OF_LEAN = ("https://github.com/leanprover/", "https://github.com/leanprover-community/")
-"""Where Lean's own organisations publish."""
+"""Addresses of Lean's own organisations."""
 
 Step = Callable[[str], None]
 Reason = Literal[
@@ -217,7 +217,7 @@ Reason = Literal[
 
 
 class DependencyError(Exception):
-    """The packages are not there. `passing` says whether trying again later can help."""
+    """The packages are not there. `passing`: trying again later can help."""
 
     def __init__(self, reason: Reason, message: str, *, remedy: str, passing: bool) -> None:
         super().__init__(message)
@@ -230,10 +230,10 @@ class DependencyError(Exception):
 class Dependencies:
     """The packages under a key.
 
-    `cache` says what became of Mathlib's compiled files: "" (none offered), "fetched", or why not. `not_built` is ""
-    or the end of what lake said when the packages did not build completely; a project may still do with the rest.
-    `refusals` are the connections that were not made. `trusted`: every package is published by Lean's own
-    organisations, so that nobody else's code took part in what was built.
+    `cache` tells the fate of Mathlib's compiled files: "" (none offered), "fetched", or the error. `not_built` is ""
+    or the end of lake's output if the packages did not build completely; a project may still do with the rest.
+    `refusals` are the refused connections. `trusted`: every package is published by Lean's own organisations, so
+    nobody else's code took part in the build.
     """
 
     key: str
@@ -249,7 +249,7 @@ class Dependencies:
 
 @dataclass(frozen=True, slots=True)
 class PackageFiles:
-    """What a package has at its commit: for which Lean it is, and its manifest; "" and None where it does not say."""
+    """A package's Lean and manifest at its commit; "" and None without one."""
 
     toolchain: str
     manifest: bytes | None
@@ -264,12 +264,12 @@ def key_of(toolchain: str, manifest: bytes) -> str:
 
 
 def folder_of(cache: Path, key: str) -> Path:
-    """Return where a key's packages are or would be; the packages themselves are in `packages` below it."""
+    """Return a key's folder, whether it exists or not; the packages themselves are in `packages` below it."""
     return cache.absolute() / DEPENDENCIES / key
 
 
 def read_dependencies(cache: Path, key: str) -> Dependencies | None:
-    """Return what lies under a key, None where it is not there or was not written by this version."""
+    """Return the packages under a key, None if there are none or another version wrote them."""
     folder = folder_of(cache, key)
     try:
         raw = json.loads((folder / DESCRIPTION).read_bytes())
@@ -286,8 +286,8 @@ class Fetcher:
     """Fetches and builds packages for one project.
 
     `runner` is the project's lake; only its program, toolchain and sandbox are used. `timeout_s` is for the whole of
-    it, `disk_bytes` for the folder. `rules` holds for git and for the cache program alike. `on_step` receives what is
-    being done.
+    it, `disk_bytes` for the folder. `rules` hold for git and the cache program alike. `on_step` receives the name of
+    each step.
     """
 
     cache: Path
@@ -299,9 +299,9 @@ class Fetcher:
     on_step: Step = lambda _note: None
 
     def ensure(self, *, toolchain: str, manifest: Manifest, key: str) -> Dependencies:
-        """Return the packages of the key, after fetching and building them where they are not there yet.
+        """Return the packages of the key, after fetching and building them if they are not there yet.
 
-        Of several that ask at once one works and the others wait for it.
+        Of several callers at once one works and the others wait for it.
 
         Raises:
             DependencyError: they cannot be had. Nothing is left under the key.
@@ -314,7 +314,7 @@ class Fetcher:
         with _locked(folder.parent / f".{key}.lock", self.on_step):
             if (found := read_dependencies(self.cache, key)) is not None:
                 return found
-            put_aside(folder)  # of another version, or not ours
+            put_aside(folder)  # another version's, or not ours
             staging = folder.parent / f".new-{key}"
             remove_tree(staging)
             try:
@@ -325,11 +325,11 @@ class Fetcher:
         return result
 
     def files_of(self, package: GitPackage, scratch: Path) -> PackageFiles:
-        """Return what a package says of itself; no more of it is fetched, into `scratch`, which is removed afterwards.
+        """Return a package's toolchain and manifest; only they are fetched, into `scratch`, removed afterwards.
 
         Raises:
             DependencyError: it cannot be fetched.
-            OSError: its manifest is no plain file, or larger than any that is read.
+            OSError: its manifest is no plain file, or larger than `MOST_BYTES`.
         """
         folder = PurePosixPath(package.subdir)
         toolchain, manifest = str(folder / "lean-toolchain"), str(folder / package.manifest_file)
@@ -433,7 +433,7 @@ class Fetcher:
     def _ask_for_cache(
         self, lake: _Lake, manifest: Manifest, packages: Path, gateway: Gateway, started: float
     ) -> str:
-        """Run Mathlib's `cache get` where a package brings it; what it could not fetch is built instead."""
+        """Run Mathlib's `cache get` if a package brings it; missing files are built instead."""
         mathlib = next((one for one in manifest.packages if one.name == "mathlib"), None)
         if mathlib is None or not (packages / "mathlib" / mathlib.subdir / "Cache").is_dir():
             return ""
@@ -449,9 +449,9 @@ class Fetcher:
     def _releases(
         self, lake: _Lake, manifest: Manifest, packages: Path, gateway: Gateway, started: float
     ) -> Iterator[str]:
-        """Fetch the compiled files in the releases of packages that want them so; yield what could not be fetched.
+        """Fetch the compiled files in the releases of packages that prefer them; yield the failures.
 
-        Where they are built instead there is no network any more, which ProofWidgets' JavaScript would need.
+        Building them instead has no network, which ProofWidgets' JavaScript would need.
         """
         for one in manifest.packages:
             lakefile = packages / one.name / one.subdir / one.config_file
@@ -466,10 +466,10 @@ class Fetcher:
                 yield f"lake build {one.name}:release: {outcome.explain(bounds)}: {outcome.end(500)}"
 
     def _build(self, lake: _Lake, manifest: Manifest, started: float) -> str:
-        """Build each package's default targets; return what did not build, by package, with the end of the output.
+        """Build each package's default targets; return the failures, by package, with the end of the output.
 
-        All at once, which evaluates the lakefiles once; where that fails one by one, so that a package that lake
-        cannot build does not keep it from the others.
+        All at once, which evaluates the lakefiles once; after a failure one by one, so that a failing package does not
+        keep lake from the others.
         """
         targets = [f"@{one.name}" for one in manifest.packages]
         if not (said := self._build_targets(lake, targets, started)) or len(targets) == 1:
@@ -505,7 +505,7 @@ class Fetcher:
 
 
 def _wants_release(lakefile: Path) -> bool:
-    """Return whether a package's lakefile says that its compiled files are in its releases."""
+    """Return whether a package's lakefile prefers the compiled files in its releases."""
     if lakefile.is_symlink() or not lakefile.is_file():
         return False
     with lakefile.open("rb") as file:
@@ -514,7 +514,7 @@ def _wants_release(lakefile: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Lake:
-    """Lake in the root of our own making. In the sandbox the packages are where they will be for good."""
+    """Lake in the root of our own making. The sandbox shows the packages at their final place."""
 
     fetcher: Fetcher
     root: Path
@@ -554,10 +554,10 @@ class _Lake:
 
 
 def _write_root(staging: Path, manifest: Manifest, toolchain: str) -> Path:
-    """Make the project that requires each package at its revision and is nothing else.
+    """Make a project that requires each package at its revision and is nothing else.
 
-    Lake finds a package in the manifest by its name, so that no scope is written. What one package's `require` tells
-    another (`with`) is left out: Mathlib's tells ProofWidgets to fail rather than to build its JavaScript.
+    Lake finds a package in the manifest by its name, so no scope is written. The options in a package's own `require`
+    (`with`) are left out: Mathlib's tell ProofWidgets to fail rather than to build its JavaScript.
     """
     root = staging / "root"
     (root / ".lake").mkdir(parents=True)

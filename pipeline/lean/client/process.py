@@ -2,9 +2,8 @@
 
 Owns the three pipes, the time limit of an exchange and the end of the process group. Knows no command and no JSON.
 Pipes are read as data arrives, standard error into a small ring all the time, so that the process never blocks on us
-and a `PANIC` is seen before the answer that it spoils is given out.
-Output that no one asked for, and a second line after an answer, end the process: from then on no answer could be
-told from the next one's.
+and a `PANIC` is seen before the answer it spoils is returned. Unasked output, and a second line after an answer, end
+the process: later answers could not be matched to their requests.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from pipeline.lean.sandbox.command import LEAN_RESERVES, Limits, SandboxError, b
 from pipeline.lean.source.manifest import package_folders
 
 MAX_LINE_BYTES = 256 * 1024 * 1024
-# So much may a process say that was asked nothing; what it said is an error's text, no more.
+# The most unasked output of a process; it serves only for an error's text.
 _UNASKED_BYTES = 64 * 1024
 _MOST_HEADER_BYTES = 64 * 1024
 _LATE_S = 1.0
-"""What came in time may be read so much later."""
+"""Output that came in time may be read this much later."""
 _SMALL_FRAME_BYTES = 256
-"""What a frame counts beside its content: empty ones without number are a flood as well."""
+"""A frame's count beside its content: a flood of empty frames is a flood too."""
 _MOST_UNSENT_BYTES = 64 * 1024 * 1024
 STDERR_KEPT_BYTES = 64 * 1024
 _CLOSE_S = 2.0
@@ -51,7 +50,7 @@ class _Pipes(asyncio.SubprocessProtocol):
         self.errors = bytearray()
         self.panicked = False
         self.asked = True  # it owes a line; the first is its greeting
-        self.framed = False  # what it says is no line and comes unasked
+        self.framed = False  # it speaks in frames, also unasked
         self.flooded = False
         self.eof = False
         self.deaf = False
@@ -65,7 +64,7 @@ class _Pipes(asyncio.SubprocessProtocol):
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 2:
-            # A word that is cut by the seam of two reads counts too.
+            # The word counts also across two reads.
             if b"PANIC" in self.errors[-4:] + data:
                 self.panicked = True
             self.errors += data
@@ -94,7 +93,7 @@ class _Pipes(asyncio.SubprocessProtocol):
         self.wake()
 
     def process_exited(self) -> None:
-        # Its id is free from now on; while children of it live, its group's is not, and this is the moment.
+        # Its id is free from now on; its group's is not while children live: the last moment to kill them.
         if self._transport is not None:
             kill_group(self._transport.get_pid())
         if not self.exited.done():
@@ -113,7 +112,7 @@ class _Pipes(asyncio.SubprocessProtocol):
 
 
 class ReplProcess:
-    """A running process that is spoken to in lines. Make it with `start`; end it with `close`."""
+    """A running process that talks in lines. Make it with `start`; end it with `close`."""
 
     def __init__(
         self,
@@ -128,7 +127,7 @@ class ReplProcess:
         self._poll = select.poll()
         output = cast(asyncio.ReadTransport, transport.get_pipe_transport(1))
         pipe = output.get_extra_info("pipe")
-        if not pipe.closed:  # as it is where the process is gone already
+        if not pipe.closed:  # it is closed if the process is gone already
             self._poll.register(pipe, select.POLLIN)
         self._memory_bytes = memory_bytes
         self._killed = False
@@ -147,8 +146,8 @@ class ReplProcess:
         """Start the program in a session of its own.
 
         Args:
-            argv, cwd, environment: what to run, where, and its whole environment.
-            memory_bytes: the cap on memory that `argv` sets, None without one; for the text of errors.
+            argv, cwd, environment: the program, its folder, and its whole environment.
+            memory_bytes: the cap on memory set by `argv`, None without one; for the text of errors.
 
         Raises:
             ReplStartError: it cannot be run.
@@ -184,22 +183,22 @@ class ReplProcess:
     def rss_bytes(self) -> int:
         """Return the resident size of the process and all below it, 0 when it is gone.
 
-        It is what they map now, read from /proc: compiled modules that several processes share count in each, and
-        what was started and given away to init (which nothing in a sandbox can do) counts in none.
+        Read from /proc. Compiled modules shared by several processes count in each; processes given away to init
+        (impossible in a sandbox) count in none.
         """
         return 0 if self.returncode is not None else sum(map(_resident, _tree(self.pid)))
 
     # ---- lines
 
     async def exchange(self, data: bytes, limit_s: float, what: str) -> bytes:
-        """Write one line (its end included; nothing when empty) and return the one line that comes, without its end.
+        """Write one line (its end included; nothing when empty) and return the one line of answer, without its end.
 
-        Cancelling it ends the process, because the answer would otherwise be read as the next one's.
+        Cancelling it ends the process, because the answer would otherwise be taken for the next one's.
 
         Args:
             data: the line.
-            limit_s: seconds after which the process is killed.
-            what: what this is, for the errors.
+            limit_s: seconds until the process is killed.
+            what: a name of the request, for the errors.
 
         Raises:
             ReplTimeout, ReplProtocolError, ReplDied: the process is gone.
@@ -208,13 +207,13 @@ class ReplProcess:
         unread = False
         if data and self.dead is None:
             unread = self._unread()
-            # What the event loop has read already it delivers in its next turn.
+            # The event loop delivers data already read in its next turn.
             await asyncio.sleep(0)
         if self.dead is not None:
             raise self.dead
         if data:
             if pipes.asked:
-                # The last caller was cancelled at a point where no one could end the process for it.
+                # The last caller was cancelled where nobody could end the process for it.
                 raise await self.fatal(ReplDied, f"{what}: an earlier answer is still outstanding")
             if pipes.output or unread or self._unread():
                 text = excerpt(pipes.output) if pipes.output else "something"
@@ -226,7 +225,7 @@ class ReplProcess:
             if self.dead is not None:
                 raise ReplDied(f"{what}: {self.dead}")
         if pipes.deaf and b"\n" not in pipes.output:
-            # It most likely is about to end; what it still says on the way says more than that it does not read.
+            # It is most likely about to end; its last words explain more than that it does not read.
             await self._within(pipes.closed, 1.0)
         output = pipes.output
         end = output.find(b"\n")
@@ -243,13 +242,13 @@ class ReplProcess:
             raise await self.fatal(ReplProtocolError, f"{what}: it wrote {text} after its answer")
         with memoryview(output) as whole:
             line = bytes(whole[:end])
-        # A buffer that one large answer has grown is given back.
+        # Give back a buffer grown by one large answer.
         pipes.output = bytearray()
         pipes.asked = False
         return line
 
     def _unread(self) -> bool:
-        """Return whether the process has written what the event loop has not read yet."""
+        """Return whether the process has output not yet read by the event loop."""
         return not self._pipes.eof and any(event & select.POLLIN for _, event in self._poll.poll(0))
 
     async def _wait(self, limit_s: float, what: str) -> None:
@@ -286,9 +285,9 @@ class ReplProcess:
         return self.dead
 
     async def close(self, *, grace_s: float = _CLOSE_S) -> None:
-        """End the process by the end of its input, `grace_s` later by force, with everything that it started.
+        """End the process by the end of its input, `grace_s` later by force, with all its children.
 
-        One that owes an answer is ended at once; its caller gets a `ReplDied`.
+        A process that owes an answer is ended at once; its caller gets a `ReplDied`.
         """
         if self.dead is None:
             self.dead = ReplDied("the REPL was closed")
@@ -298,12 +297,12 @@ class ReplProcess:
         await self._kill()
 
     def said(self) -> str:
-        """Return what standard error held, as the end of an error's text."""
+        """Return the content of standard error, as the end of an error's text."""
         text = self.stderr.strip()
         return f"; standard error: {text[-2000:]}" if text else "; nothing on standard error"
 
     def _cause(self) -> str:
-        """Return the error with memory as its cause, if something shows that."""
+        """Return memory as the error's cause, if something shows that."""
         if self._memory_bytes is not None and _NO_MEMORY.search(self.stderr):
             return f"; it ran into its memory cap of {self._memory_bytes} bytes: raise it, or ask for less at once"
         if not self._killed and self.returncode in (-signal.SIGKILL, 128 + signal.SIGKILL):
@@ -311,12 +310,12 @@ class ReplProcess:
         return ""
 
     async def _kill(self) -> None:
-        # The whole group: a REPL in a sandbox, or one that has started something, is more than one process.
+        # The whole group: a REPL in a sandbox, or with children, is more than one process.
         if self.returncode is None:
             self._killed = True
             kill_group(self.pid)
         await self._within(self._pipes.exited, _CLOSE_S)
-        # A child in a session of its own may hold the pipes open; it is not waited for.
+        # A child in a session of its own may hold the pipes open; do not wait for it.
         await self._within(self._pipes.closed, _CLOSE_S)
         self._transport.close()
 
@@ -327,7 +326,7 @@ class ReplProcess:
 
 
 class ServerProcess(ReplProcess):
-    """A process that is spoken to in frames, each after a header with its length, and that may speak at any time."""
+    """A process that talks in frames, each after a header with its length, and may talk at any time."""
 
     def __init__(
         self,
@@ -338,10 +337,10 @@ class ServerProcess(ReplProcess):
         super().__init__(transport, pipes, memory_bytes)
         pipes.framed = True
         self._taken = 0
-        """Bytes of frames since something was asked: what it says of a text has a bound like a line."""
+        """Bytes of frames since the last request: like a line, an answer has a bound."""
 
     def write(self, data: bytes) -> None:
-        """Send a frame, whose answer may be as long as any; a process that is gone says so when it is read from."""
+        """Send a frame that asks for a new answer; if the process is gone, reading raises."""
         self._taken = 0
         self.respond(data)
 
@@ -356,7 +355,7 @@ class ServerProcess(ReplProcess):
         Args:
             header: matches a frame's header, with the length of its content as first group.
             limit_s: seconds to wait.
-            what: what this is, for the errors.
+            what: a name of the request, for the errors.
 
         Raises:
             ReplDied, ReplProtocolError: the process is gone.
@@ -367,7 +366,7 @@ class ServerProcess(ReplProcess):
             if self.dead is not None:
                 raise ReplDied(f"{what}: {self.dead}")
             if time.monotonic() > ends + _LATE_S:
-                return None  # however much more it says
+                return None  # however much more it sends
             match = header.match(pipes.output)
             if match is not None:
                 length = int(match[1]) if len(match[1]) < 18 else MAX_LINE_BYTES + 1
@@ -412,7 +411,7 @@ def excerpt(line: bytes | bytearray) -> str:
 
 
 def _tree(pid: int) -> list[int]:
-    """Return the process and everything below it, as far as it is still there."""
+    """Return the living processes of the tree below and with this one."""
     result, todo = [], [pid]
     while todo:
         one = todo.pop()
@@ -433,20 +432,20 @@ def _resident(pid: int) -> int:
     return 0
 
 
-# ---- How a REPL process is started
+# ---- The start of a REPL process
 # Its argument list, environment and sandbox, for a backend and a project.
 
 
-# By this variable the daemon finds what a job that is gone has left behind; its value is a folder's name.
+# By this variable the daemon finds the remains of a dead job; its value is a folder's name.
 _ATTEMPT = "EVERLEAN_ATTEMPT"
 
 
 def lean_path(project: Path, *, library: Path | None = None) -> str:
     """Return LEAN_PATH for a built project: the toolchain's library, the project's oleans, its packages'.
 
-    `library` is first, so that nothing that a project builds can hide a module of Lean's own; Lean itself would look
-    there last. `lake env` would evaluate the project's lakefile, which is code; the layout is fixed, so no one has to.
-    It ends in no newline, with which the last folder would not be found.
+    `library` is first, so that no module built by a project can hide one of Lean's own; Lean itself would look there
+    last. `lake env` would run the project's lakefile; the layout is fixed, so it is not needed. A newline at the end
+    would make Lean miss the last folder, so there is none.
     """
     first = () if library is None else (library,)
     return ":".join(str(folder.absolute()) for folder in (*first, *built_folders(project)))
@@ -456,7 +455,7 @@ def built_folders(project: Path) -> list[Path]:
     """Return the folders of a built project's oleans and its packages'."""
     roots = [project, *package_folders(project), *sorted((project / ".lake" / "packages").glob("*"))]
     folders = [root / ".lake" / "build" / "lib" / leaf for root in roots for leaf in ("lean", "")]
-    # Older lakes have no `lean` below `lib`; with it, `lib` itself holds no oleans.
+    # Older lakes have no `lean` below `lib`; otherwise `lib` itself holds no oleans.
     return [
         folder
         for folder in folders
@@ -473,14 +472,13 @@ def command_line(
     modules: Path | None = None,
     compiles: bool = False,
 ) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return the argument list and the whole environment. The argument list sets the memory cap.
+    """Return the argument list, which sets the memory cap, and the whole environment.
 
-    No variable of ours leaks into the environment but the one by which the daemon finds a job's remains. `modules` is a
-    further folder of compiled modules, which a process that `compiles` writes. The process dies with the thread that
-    starts it, sandboxed or not.
+    Of our own variables only the daemon's mark for a job's remains is in it. `modules` is a further folder of compiled
+    modules, writable for a process that `compiles`. The process dies with the thread that starts it, sandboxed or not.
 
     Raises:
-        ReplStartError: there is no backend, no such project, no sandbox, or no util-linux.
+        ReplStartError: no backend, project, sandbox or util-linux.
     """
     if backend.kind == "none":
         raise ReplStartError(f"no Lean: {backend.detail}")
@@ -501,8 +499,8 @@ def command_line(
         environment["LEAN_SYSROOT"] = backend.sysroot
         environment["PATH"] = f"{backend.sysroot}/bin:{environment['PATH']}"
         readable.append(Path(backend.sysroot))
-    # The language server has lake set up each file, which evaluates the lakefile and builds: with no lake it takes
-    # LEAN_PATH and the options of its command line, which are ours.
+    # The language server has lake set up each file, which runs the lakefile and builds: without a lake it takes
+    # LEAN_PATH and the options of our command line.
     environment["LAKE"] = "/nonexistent/lake"
     if backend.sandbox == "none":
         home = {name: os.environ[name] for name in ("HOME", "ELAN_HOME") if name in os.environ}
@@ -530,12 +528,12 @@ async def run_to_end(
     memory_bytes: int | None,
     limit_s: float,
 ) -> tuple[int | None, str]:
-    """Run the backend's program once, which may write to `folder`; return its exit status and the end of what it said.
+    """Run the backend's program once, with `folder` writable; return its exit status and the end of its output.
 
-    The status is None where it was ended because the time was over.
+    The status is None after the time limit.
 
     Raises:
-        ReplStartError: as `command_line`, or it cannot be started.
+        ReplStartError: as `command_line`, or the program cannot be started.
     """
     argv, environment = command_line(
         backend,
@@ -574,11 +572,11 @@ async def run_to_end(
 
 
 def _alone(command: Sequence[str], limits: Limits) -> tuple[str, ...]:
-    """Return the argument list for a process without a sandbox, which the kernel kills when we die.
+    """Return the argument list for a process without a sandbox, killed by the kernel when we die.
 
-    The end of its input is no end while it hangs. bwrap asks for this by itself (`--die-with-parent`); here setpriv
-    does, because `preexec_fn` would copy our page tables for every start, with the event loop standing still. If we
-    die before setpriv has asked, the process finds its input at its end before it was sent anything.
+    A hanging process does not notice the end of its input. bwrap asks for this by itself (`--die-with-parent`); here
+    setpriv does, because `preexec_fn` would copy our page tables for every start, with the event loop standing still.
+    If we die before setpriv has asked, the process finds its input empty and at its end.
     """
     program = shutil.which("setpriv")
     if program is None:
@@ -590,7 +588,7 @@ def _alone(command: Sequence[str], limits: Limits) -> tuple[str, ...]:
 
 
 def module_names(imports: Sequence[str]) -> tuple[str, ...]:
-    """Check that these are module names and no options.
+    """Check that these are module names, not options.
 
     Raises:
         ReplStartError: one begins like an option, is empty or holds white space.

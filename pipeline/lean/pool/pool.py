@@ -1,12 +1,11 @@
 """A bounded pool of warm REPL processes, shared by the searches of one event loop.
 
-What a process has been brought to cannot be undone (`PooledRepl`), so it serves a search only if the search's own setup
-begins with that; this is also why a theorem's own text, once taken in, can never be seen by a search for its proof.
-`ReplPool.take` gives one process to one taker at a time; an idle process is kept for the next taker that it fits; the
-one that was idle longest is closed when room is needed, and so is one that has died, answered too many calls or grown
-too large. Searches that want the very same setup share a process: it holds the goal states of all of them, and a search
-that waits for a model meanwhile leaves it to the others at no cost. `Line` decides whose turn it is; `session.py` uses
-the process.
+A process's setup cannot be undone (`PooledRepl`), so it serves a search only if the search's own setup begins with it;
+hence a theorem's own text, once taken in, is never visible to a search for its proof. `ReplPool.take` gives one process
+to one taker at a time; an idle process is kept for the next taker it fits. For room the pool closes the process idle
+longest; it also closes dead ones, and those with too many calls or too much memory. Searches with the very same setup
+share a process: it holds the goal states of all of them, and a search waiting for a model leaves it to the others at no
+cost. `Line` decides on turns; `session.py` uses the process.
 """
 
 from __future__ import annotations
@@ -30,9 +29,8 @@ from pipeline.lean.pool import PoolLimits
 from pipeline.lean.source.scanner import SourceFile
 
 # ---- One REPL process of a pool
-# What it was started as, what it has been brought to, whose goal states it holds.
-# A process belongs to a `ReplKey` (backend, project, imports) and has been brought to a `Setup` (texts that its
-# environment has taken in). Neither can be undone.
+# It belongs to a `ReplKey` (backend, project, imports), has a `Setup` (texts taken into its environment), and holds
+# sessions' goal states. Neither key nor setup can be undone.
 
 
 _RSS_EVERY_CALLS = 16
@@ -71,36 +69,36 @@ class Setup:
 
 @dataclass(slots=True, eq=False)
 class PooledRepl:
-    """One process of the pool. `setup` is what it has been brought to; its holder keeps that true."""
+    """One process of the pool. `setup` is its present one; its holder keeps that true."""
 
     repl: Repl
     key: ReplKey
     setup: Setup = field(default_factory=Setup)
     guests: set[object] = field(default_factory=set)
-    """The sessions whose goal states it holds beside those of its holder."""
+    """The sessions with goal states in it, beside its holder."""
     unwanted: list[StateRef] = field(default_factory=list)
-    """States of guests that are gone: the next holder frees them."""
+    """States of departed guests: the next holder frees them."""
     paid_at_calls: int = 0
-    """Its number of calls when it was last set up or had states replayed into it: what came since was of use."""
+    """Its number of calls at its last setup or replay: later ones were of use."""
     made_in_s: float = 0.0
-    """Seconds that its start and its setup took: what another one like it would take."""
+    """Seconds of its start and its setup: the cost of another one."""
     _rss_at_calls: int = 0
     _rss_bytes: int = 0
 
     async def free(self) -> None:
-        """Free what guests left behind; raises what the process raises."""
+        """Free the states left by guests; raises the process's errors."""
         if self.unwanted:
             unwanted, self.unwanted = self.unwanted, []
             await self.repl.goal_delete(unwanted)
 
     async def clear(self) -> None:
-        """Drop all goal states; raises what the process raises."""
+        """Drop all goal states; raises the process's errors."""
         self.guests.clear()
         self.unwanted.clear()
         await self.repl.reset()
 
     def worn(self, limits: PoolLimits) -> bool:
-        """Return whether it has answered so many calls or grown so large that it should be replaced."""
+        """Return whether it is due for replacement, for its number of calls or its size."""
         if self.repl.calls >= limits.calls:
             return True
         if self.repl.calls != self._rss_at_calls:
@@ -116,10 +114,10 @@ class PooledRepl:
         return (calls >= limits.calls or calls - self._rss_at_calls >= _RSS_EVERY_CALLS) and self.worn(limits)
 
 
-# ---- Who waits for a REPL process, and whose turn it is when one is free
-# First come, first served, but where goal states lie counts. A session with states in the process that is free goes
-# first. A session with states in another one, which is busy, waits a moment for that: elsewhere they would have to be
-# made again. And no one is overtaken more often than a few dozen times.
+# ---- Waiters for a REPL process, and their turns
+# First come, first served, except for goal states. A session with states in the free process goes first. A session with
+# states in a busy one waits a moment for it: elsewhere they would be made again. Nobody is overtaken more often than a
+# few dozen times.
 
 
 PATIENCE_S = 0.1
@@ -127,7 +125,7 @@ _OVERTAKEN_AT_MOST = 32
 
 
 class Home(Enum):
-    """The REPL that has the goal states of a waiting session."""
+    """The place of a waiting session's goal states."""
 
     NOWHERE = "nowhere"
     FREE = "in a process that is free"
@@ -147,7 +145,7 @@ class _Waiter(Generic[W]):
 
 
 class Line(Generic[W]):
-    """The waiters, in the order in which they came. `W` is what each of them wants."""
+    """The waiters, in order of arrival. `W` is the type of their wishes."""
 
     def __init__(self) -> None:
         self._waiters: dict[asyncio.Future[None], _Waiter[W]] = {}
@@ -156,7 +154,7 @@ class Line(Generic[W]):
         return len(self._waiters)
 
     def join(self, wanted: W, owner: object | None) -> asyncio.Future[None]:
-        """Come last; the future is done when it is the owner's turn."""
+        """Come last; the future is done at the owner's turn."""
         turn = asyncio.get_running_loop().create_future()
         self._waiters[turn] = _Waiter(turn, wanted, owner)
         return turn
@@ -166,14 +164,14 @@ class Line(Generic[W]):
         self._waiters.pop(turn, None)
 
     def wants_only(self, wanted: W) -> bool:
-        """Return whether someone waits, and everyone who does for just this."""
+        """Return whether someone waits, and all waiters for just this."""
         waiting = [one for one in self._waiters.values() if not one.turn.done()]
         return bool(waiting) and all(one.wanted == wanted for one in waiting)
 
     def call(self, home: Callable[[object], Home]) -> bool:
-        """Give the turn to the next session now that a process is free; False when no one waits, or all have patience.
+        """Give a free process's turn to the next session; False when no one waits, or all have patience.
 
-        `home`: where an owner's states lie.
+        `home` returns the place of an owner's states.
         """
         for turn in [turn for turn in self._waiters if turn.done()]:
             del self._waiters[turn]
@@ -201,7 +199,7 @@ class Line(Generic[W]):
         return result
 
     def refuse(self, error: Callable[[], BaseException]) -> None:
-        """Send everybody away with an error."""
+        """Dismiss all waiters with an error."""
         for turn in self._waiters:
             if not turn.done():
                 turn.set_exception(error())
@@ -213,7 +211,7 @@ T = TypeVar("T")
 
 
 class PoolClosed(ReplError):  # noqa: N818 - named by what happened
-    """The pool was closed; nothing more can be asked of it."""
+    """The pool is closed and takes no more requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +229,7 @@ class PoolStats:
 
 
 class ReplPool:
-    """The processes. Also an async context manager that closes it."""
+    """The processes. As an async context manager it closes them."""
 
     def __init__(
         self,
@@ -247,7 +245,7 @@ class ReplPool:
         self._start_repl = start or start_repl
         self._idle: collections.OrderedDict[PooledRepl, None] = collections.OrderedDict()
         self._busy: set[PooledRepl] = set()
-        # Takers that have their turn, and processes that are being closed: each may stand for a process.
+        # Takers at their turn, and processes being closed: each may stand for a process.
         self._tickets = 0
         self._line: Line[tuple[ReplKey, Setup]] = Line()
         self._again: asyncio.TimerHandle | None = None
@@ -255,7 +253,7 @@ class ReplPool:
         self._starting: set[asyncio.Task[Repl]] = set()
         self._ending: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        # What one process of a backend was found to understand need not be asked of the next.
+        # The dialect of a backend's first process holds for all its others.
         self._dialects: dict[LeanBackend, Dialect] = {}
         self._closed = False
         self._started = self._reused = self._evicted = self._recycled = self._died = 0
@@ -263,7 +261,7 @@ class ReplPool:
     @property
     def stats(self) -> PoolStats:
         since_made = (self._started, self._reused, self._evicted, self._recycled, self._died)
-        # A process that is being closed keeps its place, and serves no one.
+        # A process being closed keeps its place, and serves no one.
         busy = self._tickets - len(self._ending)
         return PoolStats(*since_made, busy=busy, idle=len(self._idle), waiting=len(self._line))
 
@@ -276,8 +274,8 @@ class ReplPool:
     ) -> PooledRepl:
         """Wait for a turn and return a process for `key` that can be brought to `setup`; give it back afterwards.
 
-        An `owner` that left its goal states in an idle process gets that one if it is still there. Another process
-        may hold the states of others who want the same setup; who wants another one finds none.
+        An `owner` with goal states in an idle process gets that one, if it is still there. Another process may hold
+        the states of others with the same setup; before another setup they are dropped.
 
         Raises:
             PoolClosed: the pool is closed, or was while this waited.
@@ -298,10 +296,10 @@ class ReplPool:
             raise
 
     def give_back(self, process: PooledRepl, *, owner: object | None = None) -> None:
-        """Return a process that was taken. It stays warm unless it is dead or worn; never blocks.
+        """Return a process to the pool. It stays warm unless it is dead or worn; never blocks.
 
-        With `owner` its goal states stay for as long as no one needs the process for another setup; without, they
-        must be gone, or among the `unwanted`.
+        With `owner` its goal states stay until someone needs the process for another setup; without, they must be
+        gone, or among the `unwanted`.
         """
         if process not in self._busy:
             return
@@ -320,13 +318,13 @@ class ReplPool:
         self._end_turn()
 
     def leave(self, owner: object, states: Mapping[int, Sequence[StateRef]]) -> None:
-        """Forget a guest. `states`: what it leaves behind, by the generation of the process that it lies in."""
+        """Forget a guest. `states`: the ids it leaves behind, by the generation of their process."""
         for process in (*self._idle, *self._busy):
             process.guests.discard(owner)
             process.unwanted += states.get(process.repl.generation, ())
 
     def retire(self, process: PooledRepl) -> None:
-        """Return a process that was taken and have it closed; its place is free once it is gone. Never blocks."""
+        """Return a process to be closed; its place is free once it is gone. Never blocks."""
         if process not in self._busy:
             return
         self._died += not process.repl.alive
@@ -338,7 +336,7 @@ class ReplPool:
         self.retire(process)
 
     async def close(self) -> None:
-        """End every process, also those in use, and refuse those who wait. Returns when all are gone."""
+        """End every process, also those in use, and refuse the waiters. Returns when all are gone."""
         self._closed = True
         self._line.refuse(lambda: PoolClosed(_CLOSED))
         if self._again is not None:
@@ -404,7 +402,7 @@ class ReplPool:
     # ---- processes
 
     def _choose(self, key: ReplKey, wanted: Setup, owner: object | None) -> PooledRepl | None:
-        """Remove the best idle process from the idle ones; None if a new one is better or the only way."""
+        """Remove and return the best idle process; None if a new one is better or the only way."""
         fitting = []
         for process in list(self._idle):
             if not process.repl.alive:
@@ -416,12 +414,12 @@ class ReplPool:
                 fitting.append(process)
         own = [process for process in fitting if owner in process.guests]
         free = [process for process in fitting if not process.guests]
-        # What others use is shared, or their states thrown away, only where a process would have to be closed anyway.
+        # Share others' processes, or drop their states, only if a process would be closed anyway.
         others = fitting if self._tickets + len(self._idle) > self.limits.capacity else []
         shared = [process for process in others if process.setup == wanted]
         for candidates in (own, free, shared, others):
             if candidates:
-                # Of those with most of the setup done, the one used last, but others' states by age.
+                # Among those with most of the setup done, the one used last, but others' states by age.
                 newest_first = candidates if candidates is others else candidates[::-1]
                 best = max(newest_first, key=lambda process: len(process.setup.prefix))
                 del self._idle[best]
@@ -430,7 +428,7 @@ class ReplPool:
         return None
 
     async def _forget(self, process: PooledRepl) -> bool:
-        """Drop the states of former users; False when the process died of it."""
+        """Drop the states of former users; False if the process died of it."""
         try:
             await process.clear()
         except BaseException as error:
@@ -451,7 +449,7 @@ class ReplPool:
                 self._end(self._idle.popitem(last=False)[0])
             await asyncio.wait(self._ending, return_when=asyncio.FIRST_COMPLETED)
         self._hold_open()
-        # A task of its own, so that closing the pool can end it; a cancelled taker ends it too, and waits for that.
+        # A task of its own, so that closing the pool can end it; a cancelled taker ends it too, and waits for its end.
         began = time.monotonic()
         starting = self._spawn(
             self._start_repl(

@@ -1,11 +1,11 @@
-"""One search's view of Lean: goal states that outlive the process they were made in.
+"""One search's view of Lean: goal states that outlive the process that made them.
 
-A `Session` knows what has to be established (`ReplKey`, `Setup`) and how each of its states came about: a statement
-or a text at the root, then one tactic after another. When the process that held the states is gone (crashed, hung,
-worn, or taken by another search while this one was parked), it takes another from the pool, brings it to the same
-setup, replays the tactics that lead to the state at hand, checks that the goals are unchanged, and continues.
-A request that ends the process twice is not tried a third time: a tactic then counts as failed (`TacticKilled`),
-anything else raises. A session is one search's: its calls are served one after the other.
+A `Session` knows the setup of its process (`ReplKey`, `Setup`) and the way to each of its states: a statement or a text
+at the root, then one tactic after another. If the process with the states is gone (crashed, hung, worn, or taken by
+another search while this one was parked), it takes another from the pool, brings it to the same setup, replays the
+tactics to the state at hand, checks that the goals are unchanged, and continues. A request that ends the process twice
+is not tried a third time: a tactic then counts as failed (`TacticKilled`), any other request raises. A session is one
+search's: its calls are served one after the other.
 """
 
 from __future__ import annotations
@@ -40,17 +40,16 @@ from pipeline.lean.goal_text import renumbered
 from pipeline.lean.pool.pool import PoolClosed, PooledRepl, ReplKey, ReplPool, Setup
 from store.text import cut, one_line
 
-# ---- Goal states as handles that outlive the process they were made in
-# How each came about, and what it looked like.
-# A `State` knows its parent and its tactic, or the `Origin` of its root; where it is at the moment (`ref`), if it is
-# anywhere, is a number in one process. `canonical` tells whether a replay led to the same goals. Which process, and
-# when a replay is needed, is `session.py`'s.
+# ---- Goal states as handles that outlive their process
+# A `State` knows its parent and its tactic, or the `Origin` of its root; `ref` is its present number in one process, if
+# any. `canonical` shows whether a replay led to the same goals. `session.py` chooses the process and the time of a
+# replay.
 
 
 class StateLost(ReplError):  # noqa: N818 - named by what happened
-    """A state whose process is gone could not be made again. Other states of the session may still do.
+    """A state whose process is gone could not be made again. Other states of the session may still work.
 
-    `step` is the tactic (or text) at which the replay failed.
+    `step` is the tactic (or text) that failed in the replay.
     """
 
     def __init__(self, step: str, detail: str) -> None:
@@ -69,9 +68,9 @@ class ReplayDied(StateLost):
 
 
 class State:
-    """A goal state of a session, as a process-independent handle. `goals` is what Lean said when it was made.
+    """A goal state of a session, as a handle independent of processes. `goals` is Lean's answer at its making.
 
-    Goals are named across processes: the same name means the same goal throughout the session.
+    A goal's name means the same goal throughout the session, in all processes.
     """
 
     __slots__ = (
@@ -110,7 +109,7 @@ class State:
         self.timeout_s = timeout_s
         self.lost: StateLost | None = None
         self.released = False
-        self.holds = 1  # its own handle, and the children that are still wanted
+        self.holds = 1  # its own handle, and its children still in use
         if parent is not None:
             parent.holds += 1
 
@@ -137,7 +136,7 @@ class Origin:
         return self.text if self.expr is None else self.expr
 
     async def make(self, repl: Repl) -> list[tuple[StateRef, tuple[Goal, ...]]]:
-        """Make the states in this process; raises what the process raises."""
+        """Make the states in this process; raises the process's errors."""
         if self.expr is not None:
             ref = await repl.goal_start(self.expr, timeout_s=self.timeout_s)
             return [(ref, await repl.goal_print(ref))]
@@ -151,12 +150,12 @@ def names_of(goals: tuple[Goal, ...]) -> tuple[str, ...]:
 
 
 def canonical(goals: tuple[Goal, ...]) -> str:
-    """Render goals with what Lean counts up (`?m.12`, `_uniq.5`) numbered in the order in which it appears."""
+    """Render goals with Lean's counters (`?m.12`, `_uniq.5`) renumbered in order of appearance."""
     return renumbered(render_goals(goals), {})
 
 
 def difference(before: str, now: str) -> str:
-    """Return where two canonical texts first differ."""
+    """Describe the first difference between two canonical texts."""
     for old, new in zip(before.split("\n"), now.split("\n"), strict=False):
         if old != new:
             return f"{shortened(old)} before, {shortened(new)} now"
@@ -164,16 +163,15 @@ def difference(before: str, now: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """Return the text quoted on one line, and cut where it is long."""
+    """Return the text quoted on one line, a long one cut."""
     return repr(cut(one_line(text), 120))
 
 
 # ---- The states of one session across processes
-# Brings back those whose process is gone, frees those let go of.
-# A state is brought back by making its root again and running the tactics that led to it, in whatever process is at
-# hand; each must lead to the goals that it led to before. States on the way are kept in the process for as long as
-# something below them is wanted. A process that other sessions use as well is left as they found it: what lies there
-# is freed state by state. Which process that is, and what happens when it dies of it, is `session.py`'s.
+# Restores states whose process is gone, frees released ones.
+# To restore a state, make its root again and run its tactics in the process at hand; each must lead to the same goals
+# as before. States on the way stay in the process while a state below them is in use. In a process shared with other
+# sessions, states are freed one by one. `session.py` chooses the process, and handles its death.
 
 
 _PATIENCE = 3.0
@@ -184,8 +182,8 @@ class Replayer:
     """Keeps the states of a session.
 
     Attributes:
-        lives: how many processes (or resets of one) there have been; the first is 1.
-        replayed: how many tactics were run again.
+        lives: the number of processes (or resets of one) so far; the first is 1.
+        replayed: the number of replayed tactics.
     """
 
     def __init__(self) -> None:
@@ -196,13 +194,13 @@ class Replayer:
         self._garbage: dict[int, list[StateRef]] = {}
 
     def enter(self, repl: Repl) -> None:
-        """Note the process that is at hand from now on."""
+        """Note the process now at hand."""
         if repl.generation != self._generation:
             self._generation = repl.generation
             self.lives += 1
 
     async def open(self, origin: Origin, repl: Repl) -> tuple[State, ...]:
-        """Make the root states; raises what the process raises."""
+        """Make the root states; raises the process's errors."""
         result = await origin.make(repl)
         origin.states = tuple(
             State(self._named(goals, None), ref=ref, names=names_of(goals), origin=origin)
@@ -214,7 +212,7 @@ class Replayer:
     def child(
         self, parent: State, result: TacticOk, tactic: str, *, site: int | None, timeout_s: float | None
     ) -> State:
-        """Return the state that a tactic has just led to."""
+        """Return the state made by a tactic."""
         child = State(
             self._named(result.goals, parent),
             ref=result.state,
@@ -228,10 +226,10 @@ class Replayer:
         return child
 
     async def bring(self, state: State, repl: Repl) -> StateRef:
-        """Return the state's id in this process, replaying what leads to it where it is not there.
+        """Return the state's id in this process, after replaying its tactics if it is not there.
 
         Raises:
-            StateLost: it came out otherwise, now or before.
+            StateLost: its goals came out differently, now or before.
             ReplDied, ReplSuspect: the process is gone.
         """
         path: list[State] = []
@@ -250,7 +248,7 @@ class Replayer:
         return state.ref
 
     def release(self, states: Iterable[State]) -> None:
-        """Release states; one that was released already is left alone."""
+        """Release states; skip those already released."""
         for state in states:
             if not state.released:
                 state.released = True
@@ -258,13 +256,13 @@ class Replayer:
                 self._drop(state)
 
     async def free(self, repl: Repl, *, all_of_them: bool = False) -> None:
-        """Delete in the process what was let go of, once it is worth a request."""
+        """Delete released states in the process, once they are worth a request."""
         garbage = self._garbage.get(repl.generation, ())
         if len(garbage) >= _FREE_AT or (all_of_them and garbage):
             await repl.goal_delete(self._garbage.pop(repl.generation))
 
     def leave(self) -> dict[int, list[StateRef]]:
-        """Release everything; return what is where, by the generation of its process."""
+        """Release everything; return the states' ids by the generation of their process."""
         left, self._garbage = self._garbage, {}
         for ref, state in self._there.items():
             state.ref = None
@@ -296,7 +294,7 @@ class Replayer:
         assert parent is not None
         assert parent.ref is not None
         self.replayed += 1
-        # The machine may be busier than it was; what was quick enough once shall not fail for that.
+        # The machine may be busier than before; a tactic must not fail for that.
         timeout_s = None if state.timeout_s is None else state.timeout_s * _PATIENCE
         try:
             result = await repl.goal_tactic(parent.ref, state.tactic, goal=state.site, timeout_s=timeout_s)
@@ -314,7 +312,7 @@ class Replayer:
     def _rebind(self, state: State, ref: StateRef, goals: tuple[Goal, ...], step: str) -> None:
         before, now = canonical(state.goals), canonical(goals)
         if before == now:
-            # Where it lay before, it is of no more use: it is looked for in one process only.
+            # Its old place is of no more use: a state is sought in one process only.
             self._discard(state)
             state.ref, state.names = ref, names_of(goals)
             self._there[ref] = state
@@ -323,7 +321,7 @@ class Replayer:
             _lose((state,), step, f"the goals are not what they were: {difference(before, now)}")
 
     def _named(self, goals: tuple[Goal, ...], parent: State | None) -> tuple[Goal, ...]:
-        """Name the goals so that the same name means the same goal in all the processes of this session."""
+        """Name the goals so that a name means the same goal in all processes of this session."""
         if self.lives <= 1:
             return goals
         known = {} if parent is None else dict(zip(parent.names, names_of(parent.goals), strict=True))
@@ -333,7 +331,7 @@ class Replayer:
         )
 
     def _drop(self, state: State | None) -> None:
-        """Remove one hold from a state; what no one holds is freed, and its parent's hold goes with it."""
+        """Remove one hold from a state; without any it is freed, and its hold on its parent goes with it."""
         while state is not None:
             state.holds -= 1
             if state.holds:
@@ -358,11 +356,11 @@ def _lose(states: Iterable[State], step: str, detail: str) -> None:
 
 
 STRIKES = 2
-"""So often may one request end the process."""
+"""The number of times one request may end the process."""
 _LIVES_PER_REQUEST = 6
 T = TypeVar("T")
 Strike = tuple[str, ...]
-"""What was asked, in a form that another state or process asks in the same way."""
+"""A request, in a form equal for all states and processes."""
 
 
 class SetupFailed(ReplError):  # noqa: N818 - named by what happened
@@ -375,14 +373,14 @@ class SetupFailed(ReplError):  # noqa: N818 - named by what happened
 
 @dataclass(frozen=True, slots=True)
 class TacticKilled:
-    """The tactic ended the process each time it was tried (crash, hang, or an answer outside the protocol)."""
+    """The tactic ended the process at each try (crash, hang, or an answer outside the protocol)."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """The tactic ran. `state` has no goals left: a hint that the statement may be proved, never a proof."""
+    """The tactic ran. A `state` without goals hints at a proof, and never is one."""
 
     state: State
     messages: tuple[Message, ...]
@@ -394,7 +392,7 @@ Answer = Stepped | TacticFailed | TacticParseError | TacticKilled
 
 
 class Session:
-    """The states of one search. Also an async context manager that gives its process back."""
+    """The states of one search. As a context manager it gives its process back."""
 
     def __init__(self, pool: ReplPool, key: ReplKey, setup: Setup | None = None) -> None:
         self._pool = pool
@@ -422,7 +420,7 @@ class Session:
 
     @property
     def calls(self) -> int:
-        """The number of requests sent for this session so far, those of replays and setups included."""
+        """The number of requests sent for this session so far, with replays and setups."""
         return self._calls + (0 if self._process is None else self._process.repl.calls - self._calls_before)
 
     @property
@@ -430,10 +428,10 @@ class Session:
         """The id of the process at hand, or None."""
         return None if self._process is None else self._process.repl.pid
 
-    # ---- what a search asks
+    # ---- a search's requests
 
     async def ready(self) -> None:
-        """Return a process that is set up; the other calls do this by themselves.
+        """Set up a process; the other calls do this by themselves.
 
         Raises:
             SetupFailed, ReplStartError, PoolClosed: no process can be had.
@@ -450,12 +448,12 @@ class Session:
         return state
 
     async def distil(self, text: str, *, timeout_s: float | None = None) -> tuple[State, ...]:
-        """Make one state for each declaration with sorries of a text; its goals are the sorries'.
+        """Make one state for each declaration of a text with sorries; its goals are the sorries'.
 
         Raises:
             ReplRefused: the text does not compile.
             ReplDied: it ended two processes.
-            SetupFailed, ReplStartError, PoolClosed: there is no process to be had.
+            SetupFailed, ReplStartError, PoolClosed: no process can be had.
         """
         return await self._open(Origin(text=text, timeout_s=timeout_s))
 
@@ -465,8 +463,8 @@ class Session:
         """Run a tactic on the state's first goal, or on the one with index `goal`.
 
         Raises:
-            StateLost: the state had to be made again, and that ended processes or came out otherwise.
-            SetupFailed, ReplStartError, PoolClosed: there is no process to be had.
+            StateLost: the state was made again, which ended processes or came out differently.
+            SetupFailed, ReplStartError, PoolClosed: no process can be had.
         """
         if state.released:
             raise ValueError(f"{state}: released already; a state is good until it is released")
@@ -501,7 +499,7 @@ class Session:
         return await self._request(lambda: ("process", text), run)
 
     async def stat(self) -> int:
-        """Return how many goal states the process holds."""
+        """Return the number of goal states in the process."""
 
         async def count(repl: Repl, _: StateRef | None) -> int:
             await self._states.free(repl, all_of_them=True)
@@ -510,11 +508,11 @@ class Session:
         return await self._request(None, count)
 
     def release(self, states: Iterable[State]) -> None:
-        """Release states. Each is freed in the process soon, and is replayed no more than its descendants need."""
+        """Release states. Each is freed in the process soon, and replayed only for its descendants."""
         self._states.release(states)
 
     def park(self) -> None:
-        """Make the process available to other sessions; the states stay in it if none needs it, and are replayed if so.
+        """Offer the process to other sessions; its states stay until one needs it, and are replayed afterwards.
 
         Does nothing while a call runs.
         """
@@ -522,10 +520,10 @@ class Session:
             self._detach(owner=self)
 
     def lending_s(self, replay_s: float) -> float | None:
-        """Return what it would cost to give the process up now, in seconds; `replay_s` to get the state at hand again.
+        """Return the cost of giving the process up now, in seconds; `replay_s` is the cost of the state at hand.
 
-        Who waits for the very same setup leaves process and states as they are. Any other has the process brought
-        elsewhere, or closed, and coming back takes as long as getting there took. None: no one waits, or there is no
+        A waiter with the same setup leaves process and states as they are. Any other has the process brought
+        elsewhere, or closed, and coming back takes as long as getting there took. None: nobody waits, or there is no
         process.
         """
         wanted = "" if self._process is None else self._pool.wanted(self._key, self._setup)
@@ -541,7 +539,7 @@ class Session:
             process = self._process
             if process is not None and process.repl.alive:
                 try:
-                    # One request, whatever was released and whatever not.
+                    # One request, however many states are released.
                     await (process.free() if process.guests else process.clear())
                 except ReplError:
                     self._retire()
@@ -568,9 +566,9 @@ class Session:
         state: State | None = None,
         killed: Callable[[ReplError], T] | None = None,
     ) -> T:
-        """Send a request to a process that is set up and has the state, and to another one when it dies.
+        """Send a request to a process with the setup and the state, and to another one when it dies.
 
-        What was asked, as `strike` tells it, and has ended its last process is answered by `killed`, else raised.
+        A request, by its `strike`, that has ended its last process is answered by `killed`, else raised.
         """
         async with self._lock:
             for life in range(1, _LIVES_PER_REQUEST + 1):
@@ -582,7 +580,7 @@ class Session:
                 try:
                     repl = await self._attached()
                 except ReplStartError:
-                    # The first start tells about the project; one that fails later is one more death.
+                    # The first start tests the project; a later failure is one more death.
                     if self.lives == 0 or last:
                         raise
                     continue
@@ -609,11 +607,11 @@ class Session:
         raise AssertionError("unreachable: the last life returns or raises")
 
     async def _brought(self, state: State | None, repl: Repl) -> StateRef | None:
-        """Return the state's id in the process at hand; raises what `Replayer.bring` raises."""
+        """Return the state's id in the process at hand; raises the errors of `Replayer.bring`."""
         calls = repl.calls
         ref = None if state is None else await self._states.bring(state, repl)
         if repl.calls != calls and self._process is not None:
-            # A replay is no use of the process: or one that is long would wear it out by itself.
+            # A replay does not count as use of the process, or a long one would wear it out by itself.
             self._process.paid_at_calls = repl.calls
         await self._states.free(repl)
         if self._process is not None:
@@ -621,7 +619,7 @@ class Session:
         return ref
 
     def _strike(self, strike: Callable[[], Strike] | None, error: ReplError) -> bool:
-        """Count a death against what was asked; say whether it has had its last."""
+        """Count a death against a request; return whether it was its last."""
         if strike is None:
             return False
         key = strike()
@@ -644,7 +642,7 @@ class Session:
         return await self._request(lambda: ("open", origin.step), run)
 
     async def _attached(self) -> Repl:
-        """Return a process that is set up: the one at hand, or another where that is dead or worn."""
+        """Return a process with the setup: the one at hand, or another if it is dead or worn."""
         if self._closed:
             raise PoolClosed("the session was closed")
         if self._setup_failed is not None:
@@ -664,13 +662,13 @@ class Session:
             try:
                 await self._establish(process)
             except BaseException:
-                # What it has half taken in cannot be undone.
+                # Half a setup cannot be undone.
                 self._retire()
                 raise
         return process.repl
 
     async def _establish(self, process: PooledRepl) -> None:
-        """Bring a process from the setup that it has to this session's."""
+        """Bring a process from its setup to this session's."""
         began = time.monotonic()
         repl, have, wanted = process.repl, process.setup, self._setup
         for text in wanted.prefix[len(have.prefix) :]:

@@ -1,10 +1,10 @@
-"""Run a program with bounds and be sure of its end: output kept at both ends, one of seven outcomes, no process left.
+"""Run a program within bounds, to a certain end: output kept at both ends, one of seven outcomes, no process left.
 
 The program runs in a session of its own with no input; standard output and error are read as one stream. While it
-runs, its whole tree is sampled: memory (RssAnon, RssShmem, page tables, memory files that are open, and in a sandbox
-what its sockets may hold; pages that two processes share by fork count twice), number of processes, growth of the
-watched folders and of files that were deleted there and are still open. The interval follows what a look costs, so
-that the watch over a large folder does not eat a core. A bound is therefore passed for a moment before it bites.
+runs, its whole tree is sampled: memory (RssAnon, RssShmem, page tables, open memory files, and in a sandbox the
+greatest content of its sockets; pages shared by fork count twice), number of processes, growth of the watched folders
+with files deleted there and still open. The interval follows the cost of a look, so that the watch over a large folder
+does not eat a core. So a bound can be passed for a moment before it bites.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ import psutil
 
 
 _SMALLEST_FILE_BYTES = 4096
-"""What an entry of a folder counts at least: empty files take no block, and all the same a disk runs out of them."""
+"""The least count of a folder's entry: empty files take no block, and yet a disk runs out of them."""
 _DEEPEST = 200
-"""Folders inside each other; a program that goes deeper hides what it writes below, or breaks what walks there."""
+"""Levels of folders; a deeper program would hide its files, or break the walk through them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,18 +44,17 @@ class Tree:
 
 
 def below(pid: int) -> list[int]:
-    """Return the processes that one started, and that those did: this reads every process of the machine."""
+    """Return the descendants of a process; this reads every process of the machine."""
     with contextlib.suppress(psutil.Error):
         return [process.pid for process in psutil.Process(pid).children(recursive=True)]
     return []
 
 
 def look_at(processes: Sequence[int], devices: frozenset[int], *, most: int | None = None) -> Tree:
-    """Return what the processes of a tree hold.
+    """Return the usage of a tree's processes.
 
-    Files that were deleted and are still open are seen through their descriptors: on `devices` they are disk, memory
-    files (memfd) are memory. Where there are more than `most` processes, only their number is looked at: they may
-    become more faster than one can look.
+    Files deleted and still open are seen through their descriptors: on `devices` they are disk, memory files (memfd)
+    are memory. Beyond `most` processes, only their number counts: they may multiply faster than one can look.
     """
     memory = disk = 0
     seen: set[tuple[int, int]] = set()
@@ -75,23 +74,23 @@ def look_at(processes: Sequence[int], devices: frozenset[int], *, most: int | No
 
 
 _FREE_SOCKETS = 64
-"""What lake, git and curl have of them at the same time, and what they hold is little."""
+"""Lake, git and curl have fewer at the same time, with little in them."""
 _OWN_NETWORK = Path("/proc/self/ns/net")
 _SOCKETS = re.compile(rb"^sockets: used (\d+)", re.MULTILINE)
 
 
 @functools.cache
 def _socket_bytes() -> int:
-    """Return the most that one socket may be made to hold of what was sent and not received."""
+    """Return the most bytes sent and not received that one socket can be made to hold."""
     with contextlib.suppress(OSError, ValueError):
         return 2 * int(Path("/proc/sys/net/core/wmem_max").read_bytes())
     return 2 * 212_992
 
 
 def _held_by_sockets(processes: Sequence[int]) -> int:
-    """Return what the sockets of a sandbox's own network may hold at most.
+    """Return the greatest content of the sockets in a sandbox's own network.
 
-    No process shows what is in a socket's buffer, nor a socket that is itself in flight. The network counts both.
+    No process shows a socket's buffer, nor a socket itself in flight. The network counts both.
     """
     for process in reversed(processes):
         with contextlib.suppress(OSError):
@@ -107,7 +106,7 @@ def _deleted_files(pid: int) -> Iterator[tuple[str, os.stat_result]]:
     with contextlib.suppress(OSError), os.scandir(f"/proc/{pid}/fd") as entries:
         for entry in entries:
             with contextlib.suppress(OSError):
-                name = os.readlink(entry.path)  # noqa: PTH115 - what it says is no path
+                name = os.readlink(entry.path)  # noqa: PTH115 - the target is no path
                 if name.endswith(" (deleted)"):
                     yield name, os.stat(entry.path)  # noqa: PTH116 - through the descriptor, not by name
 
@@ -125,14 +124,14 @@ def _own_memory(pid: int) -> int:
 
 
 def taken_by(about: os.stat_result) -> int:
-    """Return what a file or folder counts towards a bound of disk space."""
+    """Return a file's or folder's count towards a bound of disk space."""
     return max(512 * about.st_blocks, _SMALLEST_FILE_BYTES)
 
 
 def taken_below(folders: Sequence[Path]) -> int | None:
-    """Return what the folders take, links not followed, or None where one may not be looked into.
+    """Return the size of the folders, links not followed, or None if one may not be looked into.
 
-    What vanishes meanwhile counts as gone.
+    Files that vanish meanwhile count as gone.
     """
     total = 0
     todo = [(str(folder), 0) for folder in folders]
@@ -149,7 +148,7 @@ def taken_below(folders: Sequence[Path]) -> int | None:
                             todo.append((entry.path, depth + 1))
         except (FileNotFoundError, NotADirectoryError):
             continue
-        except OSError:  # closed to us, or a path that is too long
+        except OSError:  # closed to us, or a path too long
             return None
     return total
 
@@ -162,11 +161,11 @@ _SHORTEST_LOOK_S = 0.1
 _LOOK_SHARE = 20.0
 """A look may take one part in this many of the time."""
 _LONGEST_LOOK_S = 5.0
-"""But a program that makes looking slow, by files or processes without number, gains no more than this."""
+"""The longest pause: a program gains no more by making looks slow, with endless files or processes."""
 _GONE_S = 10.0
 _MARK = "EVERLEAN_RUN"
 _ATTEMPT = "EVERLEAN_ATTEMPT"
-"""By this the daemon finds what a job that was killed has left behind; its value is a folder's name."""
+"""By this the daemon finds the remains of a killed job; its value is a folder's name."""
 _CHILD = re.compile(rb'"child-pid":\s*(\d+)\D')
 
 Ending = Literal["exited", "signal", "timeout", "memory", "disk", "processes", "not_started"]
@@ -179,9 +178,9 @@ _OUT_OF_DISK = ("File too large", "No space left on device", "Disk quota exceede
 class Bounds:
     """The limits of a run; None is no limit.
 
-    `memory_bytes` and `processes` are the whole tree's, `disk_bytes` is how much the folders `watched` may grow
-    together (hard links and sparse files by the blocks that they take, each file and folder at least 4 KiB). At its
-    time limit every process gets a SIGTERM, and `grace_s` to end; without any, and after it, SIGKILL.
+    `memory_bytes` and `processes` are the whole tree's, `disk_bytes` is the growth of the folders `watched` together
+    (hard links and sparse files by their blocks, each file and folder at least 4 KiB). At the time limit every process
+    gets a SIGTERM, and `grace_s` to end; without any, and after it, SIGKILL.
     """
 
     timeout_s: float
@@ -197,7 +196,7 @@ class Outcome:
     """The end of a run.
 
     `ending` is `exited` (then `status` is the exit status), `signal` (then `signal`; bubblewrap passes a signal on as
-    status 128 + n, which is read as one), `timeout`, `memory`, `disk`, `processes` (the bound that it passed) or
+    status 128 + n, which is read as one), `timeout`, `memory`, `disk`, `processes` (the bound it passed) or
     `not_started`. `output` is its head and its tail with the number of bytes left out between them.
     """
 
@@ -214,7 +213,7 @@ class Outcome:
         return self.ending == "exited" and self.status == 0
 
     def explain(self, bounds: Bounds) -> str:
-        """Describe how it ended, for an error message."""
+        """Describe the end for an error message."""
         if self.ending == "exited":
             return f"exit status {self.status}"
         if self.ending == "signal":
@@ -224,14 +223,14 @@ class Outcome:
         if self.ending == "not_started":
             return "could not be started"
         if self.ending == "memory":
-            # With no bound of its own it met its caller's, and said so.
+            # Without a bound of its own it met its caller's, and said so.
             return f"more memory than {_mib(bounds.memory_bytes)}" if bounds.memory_bytes else "out of memory"
         if self.ending == "disk":
             return f"wrote more than {_mib(bounds.disk_bytes)}, or where it cannot be measured"
         return f"more than {bounds.processes} processes"
 
     def end(self, length: int = 2000) -> str:
-        """Return the end of the output, cut at a line where that is possible."""
+        """Return the end of the output, cut at a line if possible."""
         text = self.output.rstrip()
         if len(text) <= length:
             return text
@@ -240,7 +239,7 @@ class Outcome:
 
 
 class StoppedError(Exception):
-    """Its caller wanted no more of it; it is gone."""
+    """The caller stopped the run; it is gone."""
 
 
 def run_bounded(
@@ -253,12 +252,12 @@ def run_bounded(
     on_line: Callable[[str], None] | None = None,
     stop: socket.socket | None = None,
 ) -> Outcome:
-    """Run it to its end, or to the first bound, and end all that it started.
+    """Run a command to its end, or to the first bound, and end all its processes.
 
     `command` is an argument list, or a function from a descriptor to the argument list of a bubblewrap that reports
-    its child there (`info_fd`). `environment` is the whole of it, but for two marks that are added. `stdin` is the file
-    that it reads; None: nothing. Blocks; when an exception passes through (a job's SIGTERM), everything is ended first.
-    That comes to the main thread alone: for a run in another one, the end of what `stop` is connected to does it.
+    its child there (`info_fd`). `environment` is the whole of it, except for two marks added here. `stdin` is its input
+    file; None: nothing. Blocks; when an exception passes through (a job's SIGTERM), everything is ended first. A signal
+    reaches the main thread alone: a run in another thread stops when the other end of `stop` closes.
 
     Raises:
         StoppedError: `stop` has ended.
@@ -334,7 +333,7 @@ class _BoundedOutput:
             self._line += rest[: LINE_BYTES - len(self._line)]
 
     def end(self) -> None:
-        """Give the listener the last line, which ends with the stream."""
+        """Give the listener the last line, unended."""
         if self.on_line is not None and self._line:
             self.on_line(self._line.decode("utf-8", errors="replace"))
             self._line.clear()
@@ -345,7 +344,7 @@ class _BoundedOutput:
 
 
 class _Run:
-    """One running program. As a context manager it leaves no one behind."""
+    """One running program. As a context manager it leaves no process behind."""
 
     def __init__(
         self,
@@ -371,11 +370,11 @@ class _Run:
         self._descriptors: list[int] = []
         self._info = bytearray()
         self._init: int | None = None
-        """A pidfd of the sandbox's first process: when that is gone, so is everything in the sandbox."""
+        """A pidfd of the sandbox's first process: when it is gone, so is everything in the sandbox."""
         self._deadline = time.monotonic() + bounds.timeout_s
         self._before = 0
         self._open_bytes = 0
-        """What files take that were deleted and are still open, at the last look."""
+        """The size of files deleted and still open, at the last look."""
         self._devices: frozenset[int] = frozenset()
         self.output = _BoundedOutput(on_line)
         self.peak_memory = 0
@@ -425,14 +424,14 @@ class _Run:
     ) -> None:
         try:
             if self._popen is not None and self._popen.returncode is None:
-                self.output.on_line = None  # the listener that raised gets no more lines
+                self.output.on_line = None  # a listener that raised gets no more lines
                 self.finish()
         finally:
             self._close()
 
     def watch(self) -> Ending | None:
-        """Read its output until it ends by itself (None) or passes a bound."""
-        # Each at its own pace: a folder that is slow to look through must not hide memory.
+        """Read the output until the program ends (None) or passes a bound."""
+        # Each at its own pace: a slow folder must not hide memory.
         due = {self._look_at_tree: 0.0, self._look_at_disk: 0.0}
         while True:
             for look, at in due.items():
@@ -457,9 +456,9 @@ class _Run:
                     self._read()
 
     def ask_to_end(self) -> None:
-        """Send each of its processes a SIGTERM, and watch it for as long as it has to end by itself.
+        """Send each process a SIGTERM, and watch the program until its grace is over.
 
-        The first process of a sandbox, which bubblewrap is, and bubblewrap outside of it stay: they end with the rest.
+        The sandbox's first process (bubblewrap), and bubblewrap outside of it, get none: they end with the rest.
         """
         assert self._popen is not None
         for pid in (*below(self._popen.pid), *(() if self._sandboxed else (self._popen.pid,))):
@@ -469,7 +468,7 @@ class _Run:
         self.watch()
 
     def finish(self) -> int:
-        """Kill what is left of it, wait until it is gone, read what it had said; return the exit status."""
+        """Kill the remaining processes, wait for their end, read the rest of the output; return the exit status."""
         popen = self._popen
         if popen is None:
             return 0
@@ -496,7 +495,7 @@ class _Run:
         return self._popen.stdout.fileno()
 
     def _read(self) -> bool:
-        """Read what is there; False where there is nothing more for now or for good."""
+        """Read the available output; False if there is no more for now or for good."""
         try:
             data = os.read(self._stdout(), _CHUNK_BYTES)
         except BlockingIOError:
@@ -509,7 +508,7 @@ class _Run:
         return True
 
     def _note_init(self, descriptor: int) -> None:
-        """Read what bwrap reports: `{"child-pid": 1234, …}`; nothing where it ended before it made the sandbox."""
+        """Read bwrap's report: `{"child-pid": 1234, …}`; nothing if it ended before it made the sandbox."""
         os.set_blocking(descriptor, False)
         with contextlib.suppress(BlockingIOError):
             data = os.read(descriptor, _CHUNK_BYTES)
@@ -543,7 +542,7 @@ class _Run:
         if limit is None:
             return None
         taken = taken_below(self._bounds.watched)
-        # A folder that was closed to us is one that hides what it takes.
+        # A folder closed to us hides its size.
         return "disk" if taken is None or taken - self._before + self._open_bytes > limit else None
 
     def _close(self) -> None:
@@ -560,7 +559,7 @@ def _attempt() -> dict[str, str]:
 
 
 def _kill_marked(mark: str) -> None:
-    """Kill what left the group of a program that ran without a sandbox; found by the mark in its environment."""
+    """Kill processes that left the group of a program without a sandbox; the mark in their environment tells them."""
     for _ in range(3):  # a process may fork between the look and the signal
         result = []
         for process in psutil.process_iter():

@@ -1,20 +1,20 @@
 """Compose the command line that runs a program of a watched repository: bubblewrap, limits, a listed environment.
 
-The program sees the system's own libraries, what its caller lists (toolchain, packages) and the project, all
-read-only; it writes into private folders of limited size (`/tmp`, `/dev/shm`, a home) and into what the caller
-names as writable. No other process, no capability, no further namespace, no network device but its own loopback, no
-system call that the seccomp filter below refuses. This module keeps nothing running; callers run the argument list that
-it returns (`pipeline.lean.build.lake.run_bounded`, or the REPL's client).
+The program sees the system's own libraries, its caller's list (toolchain, packages) and the project, all read-only; it
+writes into private folders of limited size (`/tmp`, `/dev/shm`, a home) and into the caller's writable folders. It has
+no other process, no capability, no further namespace, no network device but its own loopback, and no system call
+refused by the seccomp filter below. This module keeps nothing running; callers run the argument list
+(`pipeline.lean.build.lake.run_bounded`, or the REPL's client).
 
-What bounds what, and how hard:
-    - one process: RLIMIT_DATA (private memory), RLIMIT_FSIZE, RLIMIT_CPU, set by `prlimit` inside the sandbox and
-      not to be raised. Shared memory does not count for RLIMIT_DATA.
-    - all of them: RLIMIT_NPROC counts the sandbox alone on Linux 5.14 and later, and never binds root. Memory of the
-      whole tree, its number of processes and what it writes are watched from outside (`run_bounded`), which samples
-      a few times a second: a bound that is passed for a moment, not a wall. Sockets count there by what they may
-      hold. A program that wants to can hold shared memory that no process shows (/dev/zero mapped, written, dropped
-      from its page tables), and what the kernel keeps of names, pipes and TCP. A wall is the cgroup of the daemon's
-      unit (MemoryMax, TasksMax), which holds everything that is started below it.
+Bounds, and how hard they are:
+    - one process: RLIMIT_DATA (private memory), RLIMIT_FSIZE, RLIMIT_CPU, set by `prlimit` inside the sandbox as hard
+      limits. Shared memory does not count for RLIMIT_DATA.
+    - all of them: RLIMIT_NPROC counts the sandbox alone on Linux 5.14 and later, and never binds root. `run_bounded`
+      watches the tree's memory, number of processes and writing from outside and samples a few times a second: a
+      bound can be passed for a moment. Sockets count there by their greatest content. A hostile program can hold
+      shared memory invisible in its processes (/dev/zero mapped, written, dropped from its page tables), and kernel
+      memory for names, pipes and TCP. The only wall is the cgroup of the daemon's unit (MemoryMax, TasksMax), around
+      everything started below it.
     - memory file systems: their sizes, here.
 """
 
@@ -37,17 +37,17 @@ from pathlib import Path
 
 # ---- seccomp
 # Namespaces do not separate everything. AF_VSOCK reaches the host from any network namespace, key rings and io_uring
-# belong to the user, and what holds memory without a process that shows it is missed by the memory watch: System V
-# shared memory, queues and semaphores, and memory files, which can also be in flight between two sockets. The filter
-# refuses these, calls that make further namespaces or mounts, a few that only attacks on the kernel need, and every
-# mode with a set-uid or set-gid bit: a program with one would be on the host what it is in the folder that a build may
-# write. Lean, lake, git, curl and the C compiler need none of them.
+# belong to the user, and the memory watch misses memory outside of processes: System V shared memory, queues and
+# semaphores, and memory files, which can also be in flight between two sockets. The filter refuses these, calls for
+# further namespaces or mounts, a few calls used only to attack the kernel, and every mode with a set-uid or set-gid
+# bit: a program with one, in a folder writable by a build, would have its owner's rights on the host. Lean, lake, git,
+# curl and the C compiler need none of them.
 
 
 _LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _SET_ID = 0o6000
 _MAKES_A_FILE = 0o100 | 0o20000000
-"""O_CREAT and the bit of O_TMPFILE: without them the mode of an open is whatever the register held."""
+"""O_CREAT and the bit of O_TMPFILE: without them the mode of an open is a register's chance content."""
 _ALLOW, _REFUSE = 0x7FFF0000, 0x00050000
 _NUMBER, _ARCHITECTURE = 0, 4
 _FIRST, _SECOND = 16, 24
@@ -57,14 +57,14 @@ _WORDS = 8
 _NEW_NAMESPACES = 0x7E020000
 """The CLONE_NEW… bits: mount, cgroup, uts, ipc, user, pid, net."""
 _FAKED_INPUT = (0x5412, 0x541C)
-"""TIOCSTI and TIOCLINUX, with which a program types into its terminal."""
+"""TIOCSTI and TIOCLINUX: a program could type into its terminal with them."""
 _X32 = 0x40000000
 _FAMILIES = (socket.AF_UNIX, socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK)
 
 
 @dataclass(frozen=True, slots=True)
 class _Machine:
-    """The numbers of one architecture's calls. `refused` are refused whatever their arguments are."""
+    """The numbers of one architecture's calls. `refused`: with any arguments."""
 
     audit: int
     socket: int
@@ -73,14 +73,14 @@ class _Machine:
     clone: int
     refused: tuple[int, ...]
     modes: tuple[tuple[int, int], ...]
-    """Calls that give a mode, and which argument it is (from 0)."""
+    """Calls with a mode, and the mode's argument (from 0)."""
     opens: tuple[tuple[int, int], ...]
-    """Calls that open, and which argument the flags are; the mode is the next."""
+    """Calls that open a file, and the argument of the flags; the mode is the next."""
     clone3: int = 435
     openat2: int = 437
 
 
-# Of all machines alike: io_uring (3), open_tree, move_mount, fsopen, fsconfig, fsmount, fspick, mount_setattr,
+# On all machines: io_uring (3), open_tree, move_mount, fsopen, fsconfig, fsmount, fspick, mount_setattr,
 # memfd_secret.
 _NEWER = (425, 426, 427, 428, 429, 430, 431, 432, 433, 442, 447)
 _FCHMODAT2 = 452
@@ -164,24 +164,24 @@ def _descriptor(machine: str) -> int | None:
 
 
 def filter_path() -> str | None:
-    """Return a file that holds the filter for this machine, or None where its calls are not known here.
+    """Return a file with the filter for this machine, or None for an unknown architecture.
 
-    It can be opened for as long as this process lives.
+    It can be opened while this process lives.
     """
     descriptor = _descriptor(platform.machine())
     return None if descriptor is None else f"/proc/{os.getpid()}/fd/{descriptor}"
 
 
 def program(machine: _Machine) -> bytes:
-    """Return the filter in the form that the kernel reads. Refused calls say EPERM, sockets EAFNOSUPPORT."""
+    """Return the filter in the kernel's format. Refused calls fail with EPERM, sockets with EAFNOSUPPORT."""
     refuse = (_RETURN, 0, 0, _REFUSE | errno.EPERM)
     allow = (_RETURN, 0, 0, _ALLOW)
-    # Calls in the numbers of another architecture would be other calls.
+    # Another architecture's numbers mean other calls.
     code = [(_LOAD, 0, 0, _ARCHITECTURE), (_EQUAL, 1, 0, machine.audit), refuse]
     code += [(_LOAD, 0, 0, _NUMBER), (_AT_LEAST, 0, 1, _X32), refuse]
     for number in machine.refused:
         code += [(_EQUAL, 0, 1, number), refuse]
-    # Their arguments lie in memory, where no filter can look; programs fall back to clone and openat.
+    # Their arguments lie in memory, out of a filter's sight; programs fall back to clone and openat.
     for number in (machine.clone3, machine.openat2):
         code += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _REFUSE | errno.ENOSYS)]
     for number, at in machine.modes:
@@ -212,10 +212,10 @@ TMP_BYTES = 256 * 1024 * 1024
 HOME_BYTES = 64 * 1024 * 1024
 SHM_BYTES = 64 * 1024 * 1024
 PRIVATE_HOME = Path("/home/sandbox")
-"""A folder that is empty at the start of every sandbox and gone at its end; a caller may set HOME to it."""
-# What a dynamically linked program needs of the machine; each is bound only where it exists.
+"""A folder empty at the start of every sandbox and gone at its end; a caller may set HOME to it."""
+# The files a dynamically linked program needs; missing ones are not bound.
 _SYSTEM_READABLE = ("/usr", "/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime")
-# What a program that speaks TLS needs beside; of /etc/ssl not all, for its keys lie there too.
+# A program with TLS needs these too; not all of /etc/ssl, which has private keys.
 _CERTIFICATES = (
     "/etc/ssl/certs",
     "/etc/ca-certificates",
@@ -224,7 +224,7 @@ _CERTIFICATES = (
 )
 # On merged-/usr systems these are links into /usr, elsewhere folders.
 _SYSTEM_LINKS = ("/bin", "/sbin", "/lib", "/lib32", "/lib64")
-# Not --unshare-all: it asks for a cgroup namespace too, and the daemon's unit forbids to make one.
+# Not --unshare-all: it asks for a cgroup namespace too, forbidden by the daemon's unit.
 _NAMESPACES = (
     "--unshare-user-try",
     "--unshare-ipc",
@@ -239,26 +239,26 @@ _PACKAGES = re.compile(r"/dependencies/[0-9a-f]{64}/packages")
 
 
 class SandboxError(Exception):
-    """The sandbox cannot be composed; the message says what is missing and what to do."""
+    """The sandbox cannot be composed; the message names the missing thing and the remedy."""
 
 
 LEAN_RESERVES = {"LEAN_STACK_SIZE_KB": "65536", "MIMALLOC_ARENA_EAGER_COMMIT": "0"}
-"""The environment by which Lean reserves little memory, since RLIMIT_DATA counts what is reserved.
+"""An environment in which Lean reserves little memory, since RLIMIT_DATA counts reserved memory.
 
-The first: stacks of 64 MiB. Lean 4.35 reserves 1 GiB for each thread's: the worker of its server needs more than 8 GiB
-for an empty file, and `lean` more than 4, "failed to create thread". The second: memory by the GiB only as it is used.
-Measured with Lean 4.35.0, 300 tactics in a file of 300 lemmas: a server's worker reserves 1.4 GiB (without the second
-2.4 GiB), of which 1 GiB is its first thread's stack, and uses 17 MiB. It starts below a limit of 2 GiB, and not of 1.
-Tactics take no longer. Older Leans do not read the variables.
+The first: stacks of 64 MiB. Lean 4.35 reserves 1 GiB for each thread's: its server's worker needs more than 8 GiB for
+an empty file, and `lean` more than 4, "failed to create thread". The second: memory by the GiB only on use. Measured
+with Lean 4.35.0, 300 tactics in a file of 300 lemmas: a server's worker reserves 1.4 GiB (without the second 2.4 GiB),
+of which 1 GiB is its first thread's stack, and uses 17 MiB. It starts below a limit of 2 GiB, and not of 1. Tactics
+take no longer. Older Leans do not read the variables.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one sandbox. None leaves a limit as it is for the process that starts the sandbox.
+    """The limits of one sandbox. None keeps the limit of the process that starts it.
 
-    `memory_bytes`, `file_bytes`, `cpu_s` and `descriptors` hold for each process by itself; `processes` (threads count)
-    for all of them together, where the kernel counts them so.
+    `memory_bytes`, `file_bytes`, `cpu_s` and `descriptors` hold for each process; `processes` (threads count) for all
+    together, if the kernel counts them so.
     """
 
     memory_bytes: int | None = None
@@ -269,7 +269,7 @@ class Limits:
 
 
 def find_program(run: Sequence[str]) -> Path | str:
-    """Return where a program is, by its path or on PATH, or one sentence on why it cannot be run."""
+    """Return a program's path, by its path or on PATH, or a sentence on why it cannot run."""
     result = shutil.which(run[0])
     if result is not None:
         return Path(result).absolute()
@@ -279,19 +279,19 @@ def find_program(run: Sequence[str]) -> Path | str:
 
 
 def bubblewrap_path() -> str | None:
-    """Return where `bwrap` is, or None."""
+    """Return the path of `bwrap`, or None."""
     return shutil.which("bwrap")
 
 
 def bubblewrap_problem() -> str | None:
-    """Return why a sandbox cannot be made here, or None if it can. Runs `bwrap` once to see."""
+    """Return why no sandbox can be made here, or None. Runs `bwrap` once."""
     program = bubblewrap_path()
     if program is None:
         return "the program bwrap is not on PATH; install bubblewrap (Debian: apt install bubblewrap)"
     if shutil.which("prlimit") is None:
         return "the program prlimit is not on PATH; install util-linux"
     try:
-        # /usr is bound anyhow. The whole of it, because each part can be forbidden by itself.
+        # /usr is bound anyhow. The whole command line, because each part can be forbidden by itself.
         probe = bubblewrap(["/bin/true"], project=Path("/usr/bin"), environment={})
         result = subprocess.run(probe, capture_output=True, check=False, stdin=subprocess.DEVNULL)
     except (SandboxError, OSError) as error:
@@ -304,10 +304,10 @@ def bubblewrap_problem() -> str | None:
 
 @functools.cache
 def _namespaces(program: str) -> tuple[str, ...]:
-    """Return the options that keep user namespaces out of the sandbox, where this bwrap and kernel can.
+    """Return the options that forbid user namespaces in the sandbox, if this bwrap and kernel have them.
 
     In a user namespace of its own a program could mount memory file systems without a size. A bwrap before 0.8, a
-    setuid one, or root without user namespaces cannot forbid it; then the filter of system calls has to do alone.
+    setuid one, or root without user namespaces cannot forbid it, and leaves it to the filter of system calls.
     """
     probe = [program, *_NAMESPACES, *_NO_MORE_NAMESPACES, "--ro-bind", "/", "/", "--", "/bin/true"]
     result = subprocess.run(probe, capture_output=True, check=False, stdin=subprocess.DEVNULL)
@@ -327,27 +327,27 @@ def bubblewrap(
     certificates: bool = False,
     info_fd: int | None = None,
 ) -> tuple[str, ...]:
-    """Return the argument list that runs `command` with the project as working directory.
+    """Return the argument list to run `command` with the project as working directory.
 
-    There is no network in any sandbox; `pipeline.lean.sandbox.network` brings a way out, a socket that is bound in.
+    No sandbox has a network; `pipeline.lean.sandbox.network` provides a way out, a socket bound into it.
 
     Args:
         command: the program and its arguments, by absolute path.
-        project: bound read-only at its own path, with the packages that `.lake/packages` leads to where that is
-            a link into a dependencies cache.
-        readable: further files, folders and sockets (toolchain, REPL), read-only at their own paths; missing ones
-            are an error, because a toolchain that silently is not there gives a baffling one later.
-        writable: folders (in the project or not) that may be written, at their own paths.
-        mounts: folders that may be written, at other paths: {path inside: folder outside}.
+        project: bound read-only at its own path, with the packages behind `.lake/packages` if that is a link into a
+            dependencies cache.
+        readable: further files, folders and sockets (toolchain, REPL), read-only at their own paths; a missing one
+            is an error, because a missing toolchain gives a baffling error later.
+        writable: folders (in the project or not) writable at their own paths.
+        mounts: writable folders at other paths: {path inside: folder outside}.
         environment: the whole environment of the program.
         limits: see `Limits`.
         secrets: a file with more of the environment (`secrets_file`): every user may read a list of arguments.
         certificates: also show the machine's trusted certificates.
-        info_fd: an inherited descriptor that bwrap tells its child's process id.
+        info_fd: an inherited descriptor, to which bwrap writes its child's process id.
 
     Raises:
-        SandboxError: bwrap or prlimit is not installed; something to bind is not there, leaves the project by a link
-            or would show the home folder.
+        SandboxError: bwrap or prlimit is not installed; a path to bind is missing, leaves the project by a link or
+            would show the home folder.
     """
     program = bubblewrap_path()
     if program is None:
@@ -384,7 +384,7 @@ def bubblewrap(
         argv += ["--bind", *_bindable(path.absolute(), root)]
     for inside, outside in (mounts or {}).items():
         argv += ["--bind", _bindable(outside.absolute(), root)[0], str(inside)]
-    # The root, where bwrap has made the mount points, closes last: only what is listed stays writable.
+    # The root, with bwrap's mount points, becomes read-only last: only the list stays writable.
     argv += ["--remount-ro", "/", "--chdir", str(root), "--", *_limiter(limits or Limits()), *command]
     return tuple(argv)
 
@@ -400,10 +400,10 @@ def unconfined(command: Sequence[str], *, limits: Limits | None = None) -> tuple
 
 
 def linked_packages(project: Path) -> Path | None:
-    """Return the folder of the dependencies cache that `.lake/packages` of the project leads to, if it is one.
+    """Return the folder in the dependencies cache behind the project's `.lake/packages`, if any.
 
-    Only a link to `…/dependencies/<key>/packages` beside a `dependency.json` counts, so that a link that a repository
-    made for itself opens nothing else.
+    Only a link to `…/dependencies/<key>/packages` beside a `dependency.json` counts, so that a repository's own link
+    opens nothing else.
     """
     link = project / ".lake" / "packages"
     if not link.is_symlink():
@@ -415,7 +415,7 @@ def linked_packages(project: Path) -> Path | None:
 
 @contextmanager
 def secrets_file(variables: Mapping[str, str]) -> Iterator[str]:
-    """Yield a file of this process that says these variables to bubblewrap, and is on no disk; gone after the block."""
+    """Yield a file of this process, on no disk, with these variables for bubblewrap; gone after the block."""
     descriptor = os.memfd_create("everlean-secrets", os.MFD_CLOEXEC)
     try:
         words = [word for name, value in variables.items() for word in ("--setenv", name, value)]
@@ -428,9 +428,9 @@ def secrets_file(variables: Mapping[str, str]) -> Iterator[str]:
 def _opens(
     files: Mapping[str, str | None], *, but: int | None
 ) -> tuple[tuple[str, ...], dict[str, tuple[str, str]]]:
-    """Return how bubblewrap is started so that it finds these files of ours open, and each one's option and number.
+    """Return a prefix that starts bubblewrap with these files open, and each option's descriptor.
 
-    It wants open descriptors. A shell opens them, so that the caller need not know of it.
+    Bubblewrap wants open descriptors. A shell opens them, so that the caller need not.
     """
     free = (number for number in ("9", "8", "7") if number != str(but))
     opened = {option: (path, next(free)) for option, path in files.items() if path is not None}
@@ -443,7 +443,7 @@ def _opens(
 
 
 def _bindable(path: Path, project: Path) -> tuple[str, str]:
-    """Return source and destination of a bind, after holding that it shows only what its name says."""
+    """Return source and destination of a bind, after checking that links in it lead nowhere else."""
     if not path.exists():
         raise SandboxError(f"{path}: not there, so it cannot be bound into the sandbox")
     resolved = path.resolve()
@@ -457,13 +457,13 @@ def _bindable(path: Path, project: Path) -> tuple[str, str]:
 
 
 def _limiter(limits: Limits) -> tuple[str, ...]:
-    """Return the prefix that sets the limits, soft and hard; nothing that runs after it can raise them."""
+    """Return the prefix that sets the limits, soft and hard, so that no later program can raise them."""
     program = shutil.which("prlimit")
     if program is None:
         raise SandboxError("prlimit: not on PATH; install util-linux, which brings it")
     memory = limits.memory_bytes
     if memory is None:
-        # What the daemon gave the job is a soft limit; inside no one shall raise it.
+        # The daemon gives a job a soft limit; inside, nobody may raise it.
         inherited = resource.getrlimit(resource.RLIMIT_DATA)[0]
         memory = None if inherited == resource.RLIM_INFINITY else inherited
     words = ["--core=0:0"]
@@ -475,8 +475,8 @@ def _limiter(limits: Limits) -> tuple[str, ...]:
         ("nofile", resource.RLIMIT_NOFILE, limits.descriptors),
     ):
         if value is not None:
-            hard = resource.getrlimit(resource_)[1]  # which only root could raise
+            hard = resource.getrlimit(resource_)[1]  # only root could raise it
             bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
             words.append(f"--{option}={bound}:{bound}")
-    # Where it lies and not by a link: a sandbox shows /usr, and not what else is on PATH.
+    # Its real path, not a link's: a sandbox shows /usr, and not the rest of PATH.
     return (os.path.realpath(program), *words, "--")

@@ -1,8 +1,8 @@
-"""Read what stands around a declaration and belongs to what its statement says: variables, opened namespaces, options.
+"""Read the context of a declaration that its statement's meaning depends on: variables, namespaces, options.
 
-The lines in force at a declaration (`SourceFile.in_force`) and the `… in` before it are cut into parts that are
-compared one by one: a `variable` line that was split in two, or got a variable that no statement names, changes
-nothing. Notations, macros and instances are items of their own: each says by which words or signs a statement uses it.
+The lines in force at a declaration (`SourceFile.in_force`) and the `… in` before it are cut into parts, compared one
+by one: a `variable` line split in two, or a variable in no statement, changes nothing. Notations, macros and instances
+are separate items; each has the words or signs of a statement using it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _TAKES_EFFECT_NOW = re.compile(r"\[[^\]]*\]")
 
 
 class Part(NamedTuple):
-    """A part of what is in force at a declaration. `names` are those that it binds, or the namespaces that it opens."""
+    """A part of a declaration's context. `names`: the names it binds, or the namespaces it opens."""
 
     kind: PartKind
     text: str
@@ -47,7 +47,7 @@ class Part(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """A namespace whose names may be written without it: all, `only` some, or all but those that are `hidden`."""
+    """A namespace whose names can be written short: all, `only` some, or all except the `hidden`."""
 
     namespace: str
     only: frozenset[str] | None = None
@@ -64,12 +64,12 @@ _BINDERS_END = words("=> := : ; | <;> ↦ at")
 
 
 def words_of(text: str) -> frozenset[str]:
-    """Return the names that a piece of code has, dotted ones whole."""
+    """Return the names in a piece of code, dotted ones whole."""
     return frozenset(_WORDS.findall(text))
 
 
 def bound_names(tokens: Iterable[str]) -> set[str]:
-    """Return the words between `fun`, `intro`, `obtain`, … and what ends their names."""
+    """Return the words between `fun`, `intro`, `obtain`, … and the end of their names."""
     result: set[str] = set()
     binding = False
     for token in tokens:
@@ -83,7 +83,7 @@ def bound_names(tokens: Iterable[str]) -> set[str]:
 
 
 class _Scope:
-    """A bracket, or all of a text: the names bound in it, and those that are once a body begins, or it is closed."""
+    """A bracket, or a whole text: names bound in it; `names` bound once a body begins, `gives` once it closes."""
 
     __slots__ = ("binds", "bound", "gives", "leading", "names", "set_builder", "waits")
 
@@ -97,17 +97,17 @@ class _Scope:
 
 
 def free_words(text: str) -> frozenset[str]:
-    """Return the names that a piece of code has and does not bind itself, dotted ones whole.
+    """Return the free names of a piece of code, dotted ones whole.
 
-    Bound are the names in brackets with a colon that stand before the first colon, as those of a declaration, and what
-    stands behind `∀`, `fun`, `∑`, … and in `{x | …}`, as far as the body goes. Of a bound name's field `h.foo`, `_.foo`
-    is left. In doubt a name is free.
+    Bound are names in brackets with a colon before the first colon, as in a declaration, and names after `∀`, `fun`,
+    `∑`, … and in `{x | …}`, as far as the body goes. A field of a bound name, `h.foo`, becomes `_.foo`. In doubt a
+    name is free.
     """
     return _Names(text).free()
 
 
 class _Names:
-    """Reads a text once from left to right; `scopes` are the brackets that are open."""
+    """A single pass over a text from left to right; `scopes` are the open brackets."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -139,7 +139,7 @@ class _Names:
         return frozenset(self.found)
 
     def _opens(self, scope: _Scope, match: re.Match[str]) -> int:
-        """Open a bracket; return where reading goes on."""
+        """Open a bracket; return the position after it and its binders."""
         inner, at = _Scope(), match.end()
         named = _NAMED.match(self.text, at)
         if named and (scope.leading or scope.binds) and named.group(2) == ":":
@@ -180,7 +180,7 @@ class _Names:
 
 
 def _closed(text: str, at: int) -> int:
-    """Return where the bracket closes in which `at` is, as far as a pattern is long."""
+    """Return the end of the bracket around `at`, searched no further than a pattern's greatest length."""
     depth, end = 1, min(len(text), at + _LONGEST_PATTERN)
     for match in _BRACKET.finditer(text, at, end):
         depth += -1 if match.group() in CLOSERS else 1
@@ -199,7 +199,7 @@ def _parts(word: str) -> list[str]:
 
 
 def before_the_declaration(text: str) -> tuple[str, ...]:
-    """Return the commands that stand before a declaration with an `in`, as lines; `text` is what is before it."""
+    """Return the `… in` commands before a declaration, as lines; `text` is the text before it."""
     if "in" not in text:
         return ()
     pieces = _IN.split(normalise(lex(text).code))
@@ -208,7 +208,7 @@ def before_the_declaration(text: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=16_384)
 def parts_of(line: str) -> tuple[Part, ...]:
-    """Return the parts of a line in force, as `SourceFile.in_force` gives it; none of what changes no statement."""
+    """Return the parts of a line of `SourceFile.in_force`, without those that cannot change a statement."""
     word, _, rest = line.partition(" ")
     if word in ("variable", "variables", "variable!"):
         return tuple(part for binder in _binders(rest) for part in _variables(binder))
@@ -228,7 +228,7 @@ def parts_of(line: str) -> tuple[Part, ...]:
 
 
 def _namespaces(text: str) -> list[str]:
-    """Return what an `open` opens, one by one: with `scoped` before each that it is said of."""
+    """Return the namespaces opened by an `open`, with `scoped` before each scoped one."""
     if "(" in text or " hiding " in text or " renaming " in text:
         return [text]
     scoped = text.removeprefix("scoped ")
@@ -236,7 +236,7 @@ def _namespaces(text: str) -> list[str]:
 
 
 def _binders(text: str) -> Iterator[str]:
-    """Yield the brackets at the top of a text, each with what is in it."""
+    """Yield the outermost brackets of a text with their content."""
     depth = start = 0
     for at, character in enumerate(text):
         if character in _OPENERS:
@@ -249,7 +249,7 @@ def _binders(text: str) -> Iterator[str]:
 
 
 def _variables(binder: str) -> Iterator[Part]:
-    """Yield the variables of one binder. How it is bound, implicit or not, changes no statement."""
+    """Yield the variables of one binder. Implicit or explicit makes no difference to a statement."""
     inside = binder[1:-1].strip()
     names, colon, of = inside.partition(":")
     if binder.startswith("["):
@@ -262,7 +262,7 @@ def _variables(binder: str) -> Iterator[Part]:
 
 @lru_cache(maxsize=16_384)
 def opened(line: str) -> tuple[Opened, ...]:
-    """Return the namespaces that an `open` or `export` line opens; `open scoped` brings no names."""
+    """Return the namespaces opened by an `open` or `export` line; `open scoped` brings no names."""
     _, _, rest = line.partition(" ")
     if rest.startswith("scoped "):
         return ()
@@ -278,23 +278,23 @@ def opened(line: str) -> tuple[Opened, ...]:
 
 
 def concerned(part: Part, words: Collection[str], bound: Collection[str]) -> bool:
-    """Return whether a part could change what a statement with these words says.
+    """Return whether a part could change the meaning of a statement with these words.
 
     Args:
-        part: of what is in force; `open` is not for here, names are looked up where they are declared.
-        words: the statement's, with those that its variables bring (`InForce.words`).
+        part: no `open`, since names are looked up at their declarations.
+        words: the statement's, with its variables' (`InForce.words`).
         bound: the names of all variables in force.
     """
     if part.kind == "variable":
         return part.names[0] in words
     if part.kind == "instance":
-        # Lean takes it for each statement that has all that it speaks of.
+        # Lean includes it in each statement with all the variables it mentions.
         return all(word in words for word in _words_of(part) if word in bound)
     return part.kind != "open"
 
 
 class InForce:
-    """The variables and what is included at a declaration, and by which names a text there says what it says."""
+    """The variables and included names at a declaration; resolves the names a text there depends on."""
 
     def __init__(self, parts: Collection[Part]) -> None:
         self._variables = {part.names[0]: part for part in parts if part.kind == "variable"}
@@ -318,12 +318,12 @@ class InForce:
                 result |= _words_of(part)
 
     def words(self, text: str) -> set[str]:
-        """Return the words of a text with those that its variables bring: what their types say, and the instances of
-        which all variables are there."""
+        """Return the words of a text and of its variables: the words of their types, and of each instance whose
+        variables are all there."""
         return self._brought(words_of(text))[0]
 
     def meant(self, text: str) -> frozenset[str]:
-        """Return the names by which a text says what it says; what is bound in it, or in force, is none."""
+        """Return the names that decide a text's meaning, without names bound in it or in force."""
         names = set(free_words(text))
         if self.bound:
             for part in self._brought(words_of(text))[1]:
@@ -352,8 +352,8 @@ def _words_of(part: Part) -> frozenset[str]:
 class Item(NamedTuple):
     """A notation, macro or instance.
 
-    `signs` are what a text has that uses it, of each of its rules all; `named` the constants of an instance's type, its
-    class first; `local`: nothing outside of its file, or before it, sees it.
+    `signs`: a text with all of one set uses it; a set for each rule. `named`: the constants of an instance's type, its
+    class first. `local`: invisible before it and outside its file.
     """
 
     kind: Literal["notation", "instance"]
@@ -363,26 +363,26 @@ class Item(NamedTuple):
     signs: tuple[frozenset[str], ...]
     named: tuple[str, ...] = ()
     sorry: bool = False
-    """a sorry is in it, which each use brings"""
+    """its text has a sorry, so each use brings one"""
     in_terms: bool = True
     namespace: str = ""
-    """where it stands"""
+    """its namespace"""
     scope: str = ""
-    """the namespace that has to be open for what is `scoped`"""
+    """the namespace to open for a `scoped` item"""
 
     @property
     def proposition(self) -> bool:
-        """Whether an instance is one of a class of propositions, by the names that Mathlib gives these."""
+        """Whether an instance's class is one of propositions, by Mathlib's naming."""
         return bool(self.named) and _PROPOSITION.fullmatch(self.named[0].rpartition(".")[2]) is not None
 
     @property
     def names(self) -> frozenset[str]:
-        """The names that it has in it."""
+        """The names in its text."""
         return _words_in(self.text)
 
     @property
     def said(self) -> str:
-        """What it is: its text without its own name, how it is printed, and what says where it holds."""
+        """Its text without its name, spaces for printing and its visibility."""
         text = _NOT_SAID.sub("", _INSTANCE_S_NAME.sub(r"\1", self.text))
         return _ATOM.sub(lambda atom: f'"{atom.group(1).strip()}"', text)
 
@@ -407,7 +407,7 @@ _ATTRIBUTES = re.compile(
 _NOT_SAID = re.compile(r"\b(?:scoped(?:\[[^\]]*\])?|local|private|protected|noncomputable|public) ")
 _INSTANCE_S_NAME = re.compile(r"\b(instance(?: \(priority[^)]*\))?) [^\s:(\[{]+(?= [:(\[{])")
 _BOUND_BY_ITSELF = re.compile(r"[^\W\d_][\d₀-₉']*")
-"""A name that Lean takes for a variable where nothing is called so."""
+"""A name that Lean auto-binds as a variable if nothing has it."""
 _SIGN_OF_A_TYPE = re.compile(r"[×⊗⊕⊔⊓∘•]")
 _NO_TERMS = words("tactic command attr conv doElem level prio prec stx")
 _IN_EVERY_TERM = words("( ) [ ] { } ⟨ ⟩ _ , | : ; . ! ? = := => ← → - + * /")
@@ -427,30 +427,30 @@ _SIGNS_OF = {
     )
     for name in names.split(" ")
 }  # fmt: skip
-"""The signs by which a statement uses an instance of a class of Lean's or Mathlib's."""
+"""Signs by which a statement uses an instance of a class of Lean or Mathlib."""
 SAY_NOTHING = words(
     "Repr ToString ToExpr ToMessageData ToFormat Inhabited Nonempty Subsingleton Hashable Fintype "
     "Finite Countable Encodable Denumerable Decidable DecidableEq DecidablePred DecidableRel "
     "LawfulBEq Infinite Nontrivial TypeName FromJson ToJson Quote Std.Associative Std.Commutative"
 )
-"""Classes of which a statement hardly means another instance: all are equal, or they only show."""
+"""Classes whose instances hardly change a statement's meaning: all are equal, or serve only to print."""
 _PROPOSITION = re.compile(r"Is[A-Z]\w*|\w+Class|NeZero|NoZero\w*|CharZero|CharP|Fact|Nontrivial|LawfulBEq")
 _IN_PROP = re.compile(r":\s*Prop\s*(?:where\b|:=|\Z)")
 _BRINGS_SIGNS = re.compile(
     r"(?:[Rr]ing|[Gg]roup|[Ff]ield|Lattice|[Oo]rder|Module|[Mm]onoid|Algebra|WithZero|Domain|Magma|Space|Action|Category|"
     r"Norm\w*|Monad|Applicative|Alternative|Quantale|Frame|Star|SetLike|FunLike|NatCast|IntCast|RatCast)$"
 )
-"""Classes of Mathlib's that bring many signs at once."""
+"""Classes of Mathlib with many signs at once."""
 _ANY_SIGN = re.compile(r"[-+*/^•≤<≥>∈⊆∪∩⊔⊓⊤⊥∣↑‖∅0-9\[]|⁻¹|⇑")
 
 
 def text_of(code: str) -> str:
-    """Return a notation's or an instance's text as it is compared: without the attributes that change no meaning."""
+    """Return a notation's or instance's text for comparison: without attributes that change no meaning."""
     return _ATTRIBUTES.sub("", normalise(code))
 
 
 def notation_of(code: str, keyword: str, *, byte: int) -> Item:
-    """Return what a command that gives syntax a meaning is; `code` is its text without comments."""
+    """Return the item of a command for syntax; `code` is its text without comments."""
     text = text_of(code)
     given = _CATEGORY.search(text) or _PART_OF_SYNTAX.search(text)
     category = given.group(1) if given and keyword in ("syntax", "macro", "elab") else "term"
@@ -464,7 +464,7 @@ def notation_of(code: str, keyword: str, *, byte: int) -> Item:
         needed = _atoms(_MAY_BE_LEFT_OUT.sub(" ", before))
         signs = [needed] if needed else [frozenset({sign}) for sign in _atoms(before)]
     if category not in _NO_TERMS and category != "term":
-        # A term has what is of another category between signs of its own.
+        # In a term, syntax of another category stands between signs of its own.
         signs = [some - _IN_EVERY_TERM for some in signs if some - _IN_EVERY_TERM]
     return Item(
         "notation",
@@ -482,13 +482,13 @@ def _atoms(text: str) -> frozenset[str]:
 
 
 def instance_of(code: str, statement: str, *, byte: int, variables: Collection[str] = ()) -> Item:
-    """Return what an instance is.
+    """Return the item of an instance.
 
     Args:
         code: its text without comments.
-        statement: what stands before its value.
-        byte: where it begins.
-        variables: the names of those in force there.
+        statement: its text before the value.
+        byte: its position.
+        variables: the names of the variables in force there.
     """
     bound = {name for names in _BOUND.findall(statement) for name in names.split()} | set(variables)
     claimed = _claimed(_after_the_last_colon(statement))
@@ -504,12 +504,12 @@ def instance_of(code: str, statement: str, *, byte: int, variables: Collection[s
 
 
 def is_a_proposition(statement: str) -> bool:
-    """Return whether what a class's statement declares is a proposition."""
+    """Return whether a class's statement declares a proposition."""
     return _IN_PROP.search(statement) is not None
 
 
 def given_later(code: str) -> tuple[str, ...]:
-    """Return the names that an `attribute` command makes instances, or what else changes a meaning, in all files."""
+    """Return the names for which an `attribute` command changes a meaning, such as by `instance`, in all files."""
     line = normalise(code)
     given = _TAKES_EFFECT_NOW.search(line)
     said = frozenset[str]() if given is None else words_of(given.group())
@@ -519,7 +519,7 @@ def given_later(code: str) -> tuple[str, ...]:
 
 
 def _claimed(of: str) -> str:
-    """Return what stands behind the hypotheses of a type: `C (f x)` of `∀ x, [C x] → C (f x)`."""
+    """Return the conclusion of a type: `C (f x)` of `∀ x, [C x] → C (f x)`."""
     depth = start = 0
     universal = of.lstrip().startswith("∀")
     for at, character in enumerate(of):
@@ -539,19 +539,19 @@ def _after_the_last_colon(statement: str) -> str:
 
 
 def has_signs(item: Item, text: str, words: Collection[str]) -> bool:
-    """Return whether a text with these words has all that one of a notation's rules is made of."""
+    """Return whether a text with these words has all signs of one of a notation's rules."""
     return any(
         all(sign in words if sign[0].isalpha() else sign in text for sign in some) for some in item.signs
     )
 
 
 def uses(item: Item, statement: str, words: Collection[str]) -> bool:
-    """Return whether a statement could mean something else where this item comes, goes or changes.
+    """Return whether adding, removing or changing this item could change a statement's meaning.
 
     Args:
         item: a notation, a macro or an instance.
         statement: the text.
-        words: its names, with those that its variables bring.
+        words: its names, with its variables'.
     """
     if item.kind == "notation":
         return item.in_terms and has_signs(item, statement, words)

@@ -1,9 +1,9 @@
-"""Check 1, the text: what a proof's text must not say, whatever Lean would make of it.
+"""Check 1, the text: words refused in a proof, whatever Lean would make of them.
 
-That is what runs code, prints, or leaves its place. Whether a text proves anything is Lean's to say.
+They run code, print, or leave the proof's place. Whether a text proves anything is Lean's to say.
 
-Comments and strings are told apart from code by the scanner's lexer. Names count in every spelling: quoted by `«»`,
-with a namespace before them, in look-alike letters, with invisible characters in between.
+The scanner's lexer separates comments and strings from code. Names count in every spelling: quoted by `«»`, with a
+namespace before them, in look-alike letters, with invisible characters in between.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ SORRY_NAMES = _words("sorry admit sorryAx")
 UNSEEN_NAMES = _words(
     """skipKernelTC addDeclWithoutChecking addDeclCore doCheck lean_environment_add add_decl_without_checking"""
 )
-"""By what a declaration comes into an environment without the kernel."""
+"""With these a declaration enters an environment without the kernel."""
 
 UNCHECKED_NAMES = UNSEEN_NAMES | _words(
     """native_decide bv_decide bv_check ofReduceBool ofReduceNat reduceBool reduceNat
     trustCompiler implemented_by extern csimp lcProof lcAny lcUnreachable unsafeCast native"""
 )
-"""What rests on compiled or unchecked code instead of the kernel's own work."""
+"""These rest on compiled or unchecked code instead of the kernel's own work."""
 
 UNPROVED_MODIFIERS = _words("unsafe partial")
-"""With which a declaration needs no proof."""
+"""With these a declaration needs no proof."""
 
 MAKERS = _words(
     """sorryAx mkSorry mkLabeledSorry mkSyntheticSorry admitGoal exceptionToSorry axiomDecl addDeclCore
     addDeclWithoutChecking runParserCategory"""
 )
-"""What a program of Lean's calls to make a sorry or an axiom, or a command of a text that nobody reads."""
+"""Functions by which a program of Lean's makes a sorry or an axiom, or runs a command from a text nobody reads."""
 
 FORBIDDEN_NAMES = (
     SORRY_NAMES
@@ -50,16 +50,16 @@ FORBIDDEN_NAMES = (
     IO EIO BaseIO RealWorld UV FS Process timeit allocprof ptrAddrUnsafe eval_expr run_conv"""
     )
 )
-"""Refused as a name or as a part of a dotted name: a sorry, an axiom or unchecked code by another word, what prints,
-since a proof's output could pass for the compiler's, or what acts on the world: a tactic's configuration is evaluated
-while Lean elaborates, and `IO.FS.writeFile` applied to the unit there writes a file. In a file that opens `IO`, what
-lies below it has no `IO` in its name."""
+"""Refused as a name or as a part of a dotted name: a sorry, an axiom or unchecked code by another word; printing, since
+a proof's output could pass for the compiler's; and acting on the world: Lean evaluates a tactic's configuration while
+it elaborates, and `IO.FS.writeFile` applied to the unit there writes a file. In a file that opens `IO`, the names below
+it lack the `IO`."""
 
 _ROOTS_OF_CODE = frozenset({"Lean", "Lake", "System"})
-"""Namespaces of Lean's own programs, with what reads and writes compiled modules."""
+"""Namespaces of Lean's own programs, such as those for reading and writing compiled modules."""
 
 _LEMMAS_THERE = ("Lean.Grind.", "Lean.Omega.", "Lean.Order.", "System.Platform.")
-"""Where lemmas live in them."""
+"""Lemmas' places in them."""
 
 _SUGGESTING = _words(
     """exact? apply? rw? rw?? have? simp? simp_all? dsimp? simpa? aesop? grind? decide? omega? try? observe? refine?
@@ -68,16 +68,16 @@ _SUGGESTING = _words(
     apply_rules? termination_by? duper? auto?"""
 )
 _PRINTS = _SUGGESTING | _words("show_term polyrith library_search squeeze_simp rw_search")
-"""What prints what it finds, or asks a server: refused wherever it stands."""
+"""These print their finds, or ask a server: refused anywhere."""
 
 ADMITTING = _SUGGESTING | _words("hint plausible slim_check")
-"""What may admit the goal, or only says what would prove it: in a proof's place it is none."""
+"""These may admit the goal, or only suggest a proof: alone in a proof's place they are none."""
 
 _OPTIONS = _words(
     """maxHeartbeats maxRecDepth maxSynthPendingDepth synthInstance exponentiation linter pp tactic simprocs backward
     autoImplicit relaxedAutoImplicit smartUnfolding"""
 )
-"""Roots of the options that a proof may set. Every other one is refused: options skip the kernel (`debug`), hide a
+"""Roots of the options that a proof may set. All others are refused: options skip the kernel (`debug`), hide a
 warning, print, or change how Lean itself works, and each version of Lean and of a library has more of them."""
 
 _ONLY_SHOW = (
@@ -90,13 +90,13 @@ _ONLY_SHOW = (
     "format",
     "guard_msgs",
 )
-"""Options, and roots of them, that print or quiet something and change nothing that is proved."""
+"""Options, and roots of them, that print or quiet something and change no proof."""
 
 _WITH_IN = _words("open set_option")
-"""Allowed where an `in` makes them part of the proof; without it they are commands."""
+"""Allowed with an `in` that makes them part of the proof; without it they are commands."""
 
 _LEAN_S_TO_SAY = _words("termination_by decreasing_by checkpoint save stop")
-"""What says how a proof ends that cites itself, which Lean sees, and tactics that variables may be called as."""
+"""Words for the end of a recursive proof, which Lean checks, and tactics whose names variables may have."""
 
 FORBIDDEN_WORDS = (
     (KEYWORDS - _WITH_IN - _LEAN_S_TO_SAY)
@@ -111,7 +111,7 @@ FORBIDDEN_WORDS = (
 of the proof out, or runs code while Lean elaborates."""
 
 _STOPS = re.compile(r"(?:\A|[\n;|·]|=>|<;>|(?<!\w)by\s)\s*stop(?![\w.'!?])")
-"""The tactic, which leaves out what follows; elsewhere it is a name."""
+"""The tactic, which leaves out the rest; elsewhere it is a name."""
 
 _COMMANDS = tuple(
     _words(
@@ -120,11 +120,11 @@ _COMMANDS = tuple(
         #where #whnf #widget"""
     )
 )
-"""With these begin the commands that evaluate or print. What else begins with `#` may be a notation and a name (`#s`),
-or a library's command, which Lean does not take for a part of the proof."""
+"""Beginnings of the commands that evaluate or print. Other words with `#` may be a notation and a name (`#s`), or a
+library's command, which Lean does not take for a part of the proof."""
 
 _PLACES_OF_PROGRAMS = _words("UV FS Process")
-"""Of the names, what holds nothing by itself: a hypothesis may be called so, where nothing is opened."""
+"""Namespaces without a meaning by themselves: hypotheses may have these names, unless something is opened."""
 
 _CONFIGURATIONS = frozenset({"config", "cfg"})
 _WITH_OPTIONS = _words(
@@ -132,10 +132,10 @@ _WITH_OPTIONS = _words(
     cutsat apply constructor norm_num norm_num1 ring_nf abel_nf field_simp push_cast norm_cast linarith nlinarith
     positivity aesop congr! convert split unfold injection"""
 )
-"""Tactics behind which `(name := …)` is an option."""
+"""Tactics with options of the form `(name := …)` after them."""
 _OPTIONS_WITH_TACTICS = frozenset({"disch", "discharger"})
 _CONSTANTS = _words("true false True False none some default with in")
-"""Besides field names, the words that a tactic's configuration may have."""
+"""Besides field names, the words allowed in a tactic's configuration."""
 
 _LETTER = re.compile(f"[{ID_REST}λΠΣ]")
 _BRACKETS = {
@@ -152,12 +152,12 @@ _BRACKETS = {
 }
 _CLOSERS = frozenset(_BRACKETS.values())
 
-# Where the lexer and Lean could differ on what is code, nothing is read: a disagreement would hide words.
+# Where the lexer and Lean could disagree on code and text, refuse: a disagreement would hide words.
 _NUMBER_IN_WORD = re.compile(
     rf"(?<![{ID_REST}])(?>[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)[{ID_FIRST}]|[0-9]\.[eE][0-9]+[{ID_FIRST}]"
 )
 _QUOTED_NAME = re.compile(r"«[^«»\n]*»")
-# Lean ends a name at `»`: a word right behind it, or right before `«`, is another token, and a keyword there is one.
+# Lean ends a name at `»`: a word right behind it, or right before `«`, is another token, perhaps a keyword.
 _GLUED_NAME = re.compile(rf"[{ID_REST}λΠΣ]«|»[{ID_REST}λΠΣ«]")
 _NAME = re.compile(rf"[{ID_FIRST}][{ID_REST}]*")
 _WHOLE_NAME = re.compile(rf"(?<![{ID_REST}]){_NAME.pattern}")
@@ -165,14 +165,14 @@ _CHARACTER = re.compile(r"'(?:[^'\\]|\\[^'\n]{1,10})'|[»\"]'|'[«\"]|«[^»]*'[
 _STRING_OPENS_AFTER = frozenset(" \n([{⟨,=")
 _STRING_CLOSES_BEFORE = frozenset(" \r\n)]}⟩,;.")
 _STRING = re.compile(r'"(?:[^"\\{}\n\r]|\\["\\nt])*"')
-# What can be read in one way only, and is put aside before the rest is looked at.
+# Unambiguous text, put aside before the rest is looked at.
 _RADIX = re.compile(rf"(?<![{ID_REST}.])0(?:[xX][0-9a-fA-F]+|[bB][01]+|[oO][0-7]+)(?![{ID_REST}.'\"«])")
 _PLAIN_CHARACTER = re.compile(r"(?<=[ (\[⟨,])'[A-Za-z0-9]'(?=[ )\]⟩,;\n]|\Z)")
 
 _UNSEEN = frozenset("\u034f\u2800\u3164\uffa0")
 """Characters that show as nothing though they are no format characters; variation selectors are others."""
 
-# `unsafeIO`, `unsafeBaseIO`, `unsafePerformIO`: Lean's own names for code that nothing checks.
+# `unsafeIO`, `unsafeBaseIO`, `unsafePerformIO`: Lean's own names for unchecked code.
 _UNSAFE = re.compile(r"unsafe[A-Z]")
 
 # Letters of other scripts that look like Latin ones; NFKC does not fold them.
@@ -184,11 +184,11 @@ _LOOKALIKE = frozenset(map(chr, _LOOKALIKES))
 
 
 def complaints(replacement: str, *, ends_line: bool = False) -> tuple[str, ...]:
-    """Return why the text must not take a sorry's place; empty when there is nothing against it.
+    """Return the reasons why the text must not take a sorry's place; empty if there are none.
 
     Args:
         replacement: the text.
-        ends_line: nothing of the source stands behind it on its last line.
+        ends_line: nothing of the source follows it on its last line.
     """
     halves = sorted({character for character in replacement if "\ud800" <= character <= "\udfff"})
     if halves:  # no file can hold it
@@ -197,7 +197,7 @@ def complaints(replacement: str, *, ends_line: bool = False) -> tuple[str, ...]:
     lexed = lex(replacement)
     code, bare = lexed.code, lexed.bare
     for character in sorted(set(replacement)):
-        # In a comment it hides nothing unless it changes how others show.
+        # In a comment it hides nothing unless it changes the look of others.
         if invisible(character) and (character in code or unicodedata.category(character) != "Mn"):
             result.append(f"the invisible character U+{ord(character):04X}")
         elif unicodedata.category(character) in ("Zs", "Zl", "Zp") and character != " ":
@@ -238,7 +238,7 @@ def complaints(replacement: str, *, ends_line: bool = False) -> tuple[str, ...]:
 
 
 def invisible(character: str) -> bool:
-    """Return whether a character shows as nothing, or changes how others show; the end of a line does not."""
+    """Return whether a character shows as nothing, or changes the look of others; the end of a line does not."""
     unseen = character in _UNSEEN or "\ufe00" <= character <= "\ufe0f" or character >= "\U000e0100"
     return unseen or (unicodedata.category(character) in ("Cf", "Cc", "Co") and character not in "\n\r")
 
@@ -248,7 +248,7 @@ def skeleton(name: str) -> str:
     if name.isascii():
         return name
     plain = unicodedata.normalize("NFKC", name).replace("«", "").replace("»", "")
-    # To translate a text costs ten times as much as to look at its characters once each.
+    # Translating a text costs ten times as much as looking at its characters once each.
     others = {character for character in set(plain) if not character.isascii()}
     unseen = {ord(character): "" for character in others if unicodedata.category(character) == "Cf"}
     plain = plain.translate(unseen) if unseen else plain
@@ -261,7 +261,7 @@ def may_set(option: str) -> bool:
 
 
 def changes_nothing(option: str) -> bool:
-    """Return whether a source may set the option, and what is proved there is the same."""
+    """Return whether a source may set the option without a change to its proofs."""
     name = skeleton(option).removeprefix("weak.")
     return may_set(name) or any(name == root or name.startswith(f"{root}.") for root in _ONLY_SHOW)
 
@@ -301,7 +301,7 @@ def _forbidden(part: str) -> bool:
 
 
 def _excused(words: list[str]) -> frozenset[int]:
-    """Return the positions of words that are others elsewhere: in `aesop (add unsafe foo)` and `open scoped Foo in`."""
+    """Return the positions of words with another meaning there: in `aesop (add unsafe foo)`, `open scoped Foo in`."""
     result = {at for at in range(1, len(words)) if (words[at - 1], words[at]) == ("open", "scoped")}
     for at in range(len(words) - 2):
         if words[at : at + 2] == ["(", "add"] and words[at + 2] != ":=":
@@ -314,13 +314,13 @@ def _excused(words: list[str]) -> frozenset[int]:
 
 
 def _ambiguous(text: str, code: str) -> list[str]:
-    """Return what could be read in two ways: as a string, a character, a number, or as what begins inside one.
+    """Return the pieces with two readings: as a string, a character, a number, or as the beginning of one inside.
 
-    `code` is the text without its comments: where nothing before one is in doubt, it is one to Lean too.
+    `code` is the text without its comments: with nothing in doubt before one, it is one to Lean too.
 
-    Lean cuts `0'"'` into a number and a character, and `⁻¹'"` may be a token of some library with a string after
-    it: the lexer cannot know. So strings are taken only between white space or brackets. In the
-    same way `{x //-1 < x}` begins a comment to the lexer and none to Lean, and a quoted name may hold a line end.
+    Lean cuts `0'"'` into a number and a character, and `⁻¹'"` may be a token of some library with a string after it:
+    the lexer cannot know. So strings must stand between white space or brackets. In the same way `{x //-1 < x}` begins
+    a comment to the lexer and none to Lean, and a quoted name may hold a line end.
     """
     result: list[str] = []
     if re.search(r"\r(?!\n)", text):
@@ -359,13 +359,13 @@ def _ambiguous(text: str, code: str) -> list[str]:
 
 
 def _could_hide(string: str) -> bool:
-    """Return whether a string with escapes, were it read otherwise, could be more than a text."""
+    """Return whether a string with escapes, in another reading, could be more than a text."""
     words = _NAME.findall(string)
     return "--" in string or "/-" in string or any(_word(word, "", opens=True) for word in words)
 
 
 def _commands(words: list[str]) -> list[str]:
-    """Return what makes a command of its own: an `open` or `set_option` without the `in` that ties it down."""
+    """Return the complaint about an `open` or `set_option` without its `in`, which is a command of its own."""
     waiting = ""
     for position, word in enumerate(words):
         plain = skeleton(word)
@@ -382,13 +382,13 @@ def _commands(words: list[str]) -> list[str]:
 
 
 def _computed(words: list[str]) -> list[str]:
-    """Return what a tactic's options compute: Lean evaluates them while it elaborates, with whatever they apply.
+    """Return the complaint about code in a tactic's options, which Lean evaluates while it elaborates.
 
-    `(config := …)`, and whatever stands behind a tactic that has options, takes literals, field names, `true`, `false`
-    and `.constructor`. Any other `(name := …)` may be a term's argument or a tactic's option: none may hold the unit,
-    without which no action runs.
+    `(config := …)`, and the options after a tactic, may hold literals, field names, `true`, `false` and
+    `.constructor`. Any other `(name := …)` may be a term's argument or a tactic's option: none may hold the unit,
+    which every action needs to run.
     """
-    behind = -1  # where the next option of a tactic would begin
+    behind = -1  # the place of a tactic's next option
     for at, word in enumerate(words[:-2]):
         if skeleton(word) in _WITH_OPTIONS or (at == behind and {word, words[at - 1]} & {"+", "-"}):
             behind = at + 1
@@ -420,7 +420,7 @@ def _is_unit(words: list[str], at: int) -> bool:
 
 
 def _closing(words: list[str], opening: int) -> int:
-    """Return the position of the bracket that closes the one at `opening`, the end if there is none."""
+    """Return the position of the bracket closing the one at `opening`, the end without one."""
     depth = 0
     for at in range(opening, len(words)):
         depth += (words[at] in _BRACKETS) - (words[at] in _CLOSERS)
@@ -440,7 +440,7 @@ def _unbalanced(words: list[str]) -> list[str]:
 
 
 def _ends_in_comment(replacement: str) -> bool:
-    """Return whether text after the replacement, on its last line, would be read as a comment."""
+    """Return whether further text on the replacement's last line would be a comment."""
     probe = "everlean_probe"
     tokens, _ = tokens_of_text(f"{replacement} {probe}")
     return not tokens or tokens[-1].text != probe

@@ -1,16 +1,16 @@
 """Separate code from comments and strings in a Lean file: the layer below the scanner.
 
-Owns comments (nested, doc), strings (escapes, raw, interpolated), character literals and `«»` names. `lex`
-turns a text into two masks of the same length, so that every offset means the same place in all three: `code`
-has comments blanked and `bare` has string contents and quoted names blanked as well. Code that looks for
-keywords looks in `bare`; code that shows text takes it from `code`. It does not know commands.
+Owns comments (nested, doc), strings (escapes, raw, interpolated), character literals and `«»` names. `lex` turns a text
+into two masks of the same length, so that an offset means the same place in all three: `code` has comments blanked,
+and `bare` string contents and quoted names too. Look for keywords in `bare`; take text to show from `code`. It does
+not know commands.
 
-A comment opens only where a token may begin: `{x //-x = x}` and `q <--x` have none, since `//` and `<-` are tokens.
-These are Lean's own (`SYMBOLS`). A library may have a longer one, so a comment that is glued to a symbol is an error of
-the file, though it is most likely one. A word ends where Lean's does: `0sorry`, `!sorry` and `«a»sorry` are two.
+A comment opens only at the beginning of a token: `{x //-x = x}` and `q <--x` have none, since `//` and `<-` are tokens.
+These are Lean's own (`SYMBOLS`). A library may have a longer one, so a comment right behind a symbol is an error of the
+file, though most likely a comment. A word ends as Lean's does: `0sorry`, `!sorry` and `«a»sorry` are two.
 
-A file that is a Verso document (`#doc (Genre) "title" =>`) is Lean up to there; what follows is prose, which is blank
-in both masks, but for its blocks of Lean.
+A Verso document (`#doc (Genre) "title" =>`) is Lean up to there; prose follows, blank in both masks except for its
+blocks of Lean.
 
 Lengths are code points. Nothing here raises on any input, and everything is linear in its size.
 """
@@ -32,14 +32,14 @@ _LETTERLIKE = (
     "\u1f00-\u1ffe\u2100-\u214f\U0001d49c-\U0001d59f"
 )
 ID_FIRST = f"A-Za-z_{_LETTERLIKE}"
-"""The inside of a regex class: what an identifier begins with."""
+"""The inside of a regex class: the first characters of an identifier."""
 ID_REST = f"A-Za-z0-9_'!?{_LETTERLIKE}\u2080-\u2089\u2090-\u209c\u1d62-\u1d6a\u2c7c"
-"""The inside of a regex class: the characters that continue an identifier."""
+"""The inside of a regex class: the later characters of an identifier."""
 
 DOC_MARK = "\x01"
-"""Marks in `bare` where a `/-- -/` begins; only the offsets in `Lexed.docs` count, the source may hold one."""
+"""The mark in `bare` for the beginning of a `/-- -/`; only the offsets in `Lexed.docs` count, a source may hold one."""
 MODULE_DOC_MARK = "\x02"
-"""The same for `/-! -/`, which is a command of its own."""
+"""The same for `/-! -/`, a command of its own."""
 NAME_FILLER = "x"
 STRING_FILLER = '"'
 
@@ -49,7 +49,7 @@ _VERSO = r"#doc(?<![^\n]#doc)[ \t]*\([^()\n]*\)\s*\"(?:[^\"\\]|\\.)*\"\s*=>"
 _NEXT = re.compile(rf"--[^\n]*|/-[-!]?|\"|«[^«»\n]*»|{_CHAR}|{_VERSO}")
 _NEXT_IN_HOLE = re.compile(rf"--[^\n]*|/-[-!]?|\"|«[^«»\n]*»|[{{}}]|{_CHAR}")
 _FENCE = re.compile(r"^[ \t]*(`{3,})([^\n]*)$", re.MULTILINE)
-# Verso's own names of blocks of commands, and a project's that end alike: `ioLean`.
+# Verso's own names of blocks of commands, and a project's with the same end: `ioLean`.
 _LEAN_BLOCK = re.compile(r"[ \t]*(?:lean(?:Init|Module)?|\w+Lean)(?![\w-])")
 _IN_NAME = re.compile(f"[{ID_REST}]")
 _FIRST_OF_NAME = re.compile(f"[{ID_FIRST}]")
@@ -65,15 +65,15 @@ _INTERPOLATED_BEFORE = re.compile(
     rf"(?<![{ID_REST}.])(?:[smf]!|throwError|logInfo|logWarning|logError|dbg_trace|panic!|trace\[[\w.]+\]) ?\Z"
 )
 _LONGEST_INTERPOLATED_BEFORE = 64
-_BEFORE_INTERPOLATED = frozenset(" !roge]")  # how the words above can end
+_BEFORE_INTERPOLATED = frozenset(" !roge]")  # last characters of the words above
 
 
 @dataclass(frozen=True, slots=True)
 class Lexed:
     """A text and its masks.
 
-    `docs` maps the offset of a doc comment to the offset after it. `parts` are the stretches that are Lean: all of it,
-    or of a Verso document what stands before its prose, and each block of Lean in that.
+    `docs` maps the offset of a doc comment to the offset after it. `parts` are the stretches of Lean: all of it, or in
+    a Verso document the text before its prose, and each block of Lean in that.
     """
 
     text: str
@@ -85,7 +85,7 @@ class Lexed:
 
 
 class Positions:
-    """Offsets in a text to lines, columns and bytes. Building it and each question are cheap on any input."""
+    """The lines, columns and bytes of offsets in a text. Building it and each question are cheap on any input."""
 
     _CHUNK = 1024
 
@@ -119,13 +119,13 @@ class Positions:
         return self._chunks[chunk] + len(tail)
 
     def offset(self, byte: int) -> int:
-        """Return the code point that begins at a byte of the text, or the text's length at its end."""
+        """Return the code point at a byte of the text, or the text's length at its end."""
         if self._chunks is None:
             return byte
         chunk = bisect_right(self._chunks, byte) - 1
         at = chunk * self._CHUNK
         before = self._text[at : at + self._CHUNK].encode("utf-8", "surrogateescape")
-        # The last of the chunks is where the text ends.
+        # The last chunk begins at the text's end.
         begun = at + len(before[: byte - self._chunks[chunk]].decode("utf-8", "surrogateescape"))
         return min(begun, len(self._text))
 
@@ -155,9 +155,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def decode(data: bytes) -> tuple[str, str | None]:
-    """The text, and why it is not what the bytes say where it is not.
+    """Return the text, and the first fault in the bytes, or None.
 
-    A byte that is no UTF-8 becomes one lone surrogate, which encodes back to itself: offsets stay exact.
+    A byte outside of UTF-8 becomes one lone surrogate, which encodes back to itself: offsets stay exact.
     """
     try:
         return data.decode("utf-8"), None
@@ -166,7 +166,7 @@ def decode(data: bytes) -> tuple[str, str | None]:
 
 
 def printable(text: str) -> str:
-    """The text with U+FFFD for what was no UTF-8, so that it can be written anywhere. Same length."""
+    """Return the text, fit to be written anywhere: U+FFFD for each byte outside of UTF-8. Same length."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
@@ -176,7 +176,7 @@ def lex(text: str, *, line: int = 1, tokens: Iterable[str] = ()) -> Lexed:
     Args:
         text: a file, or a piece of one.
         line: the number of its first line.
-        tokens: of the file's own notations those that hold what would open a comment or string.
+        tokens: the tokens of the file's own notations with a comment's or string's opening in them.
     """
     try:
         return Lexer(text, interpolate=True, line=line, tokens=tokens).run()
@@ -196,7 +196,7 @@ class _OpenHole(Exception):  # noqa: N818 - control flow inside this module
 
 
 class Lexer:
-    """Reads a text once. Without `interpolate` a string with holes is a plain one, as Lean's tokens are."""
+    """A single pass over a text. Without `interpolate` a string with holes is a plain one, as Lean's tokens are."""
 
     def __init__(self, text: str, *, interpolate: bool, line: int = 1, tokens: Iterable[str] = ()) -> None:
         self.text = text
@@ -214,7 +214,7 @@ class Lexer:
         self.bare: list[str] = []
         self.docs: dict[int, int] = {}
         self.errors: list[str] = []
-        self.done = 0  # everything before is in the masks
+        self.done = 0  # everything before it is in the masks
         self.holes: list[int] = []  # open interpolations, innermost last: braces open inside each
         self.parts: list[tuple[int, int]] = []
 
@@ -256,7 +256,7 @@ class Lexer:
         return Lexed(text, code, bare, self.docs, tuple(self.errors), parts)
 
     def _brace(self, what: str, start: int, at: int) -> int:
-        """Count a brace inside of a hole; the last one ends it."""
+        """Count a brace inside a hole; the last one ends it."""
         if what == "{":
             self.holes[-1] += 1
         elif self.holes[-1]:
@@ -267,7 +267,7 @@ class Lexer:
         return at
 
     def _token_begins(self, start: int) -> bool:
-        """Return whether a token, or a comment, may begin at `start`: what is before it is read as Lean reads it."""
+        """Return whether a token, or a comment, may begin at `start`, with the symbols before it cut as Lean does."""
         text, first = self.text, start
         least = max(self.done, start - _MOST_SYMBOLS)
         while first > least and text[first - 1] not in _SYMBOL_ENDS and not _IN_NAME.match(text[first - 1]):
@@ -284,7 +284,7 @@ class Lexer:
         return at == start
 
     def _document(self, command: int, start: int) -> int:
-        """Read the prose of a Verso document from `start`, where its `command` ends, to the end of the text."""
+        """Read the prose of a Verso document from `start`, the end of its `command`, to the end of the text."""
         text, end, opened = self.text, len(self.text), None
         title = text.index('"', command)
         self._put(title, start - 2, code=text[title : start - 2], bare=STRING_FILLER * (start - 2 - title))
@@ -305,7 +305,7 @@ class Lexer:
         return end
 
     def _block(self, start: int, end: int) -> None:
-        """Take in a block of Lean, which is read by itself: what it does not close ends with it."""
+        """Read a block of Lean by itself: anything unclosed in it ends with it."""
         block = lex(self.text[start:end], line=self._line(start), tokens=self.tokens)
         self._put(start, end, code=block.code, bare=block.bare)
         self.docs.update((start + first, start + last) for first, last in block.docs.items())
@@ -313,7 +313,7 @@ class Lexer:
         self.parts.append((start, end))
 
     def _quoted_name(self, start: int, end: int) -> None:
-        """Mask a quoted name. Lean ends a name at its quotes: what stands right beside them is another word."""
+        """Mask a quoted name. Lean ends a name at its quotes: a word right beside them is another one."""
         bare = NAME_FILLER * (end - start)
         if start and _IN_NAME.match(self.text[start - 1]):
             bare = "«" + bare[1:]
@@ -322,7 +322,7 @@ class Lexer:
         self._put(start, end, code=self.text[start:end], bare=bare)
 
     def _name_ends(self, at: int) -> bool:
-        """Return whether a name goes on up to `at`: a number does not, nor what is no letter before any letter."""
+        """Return whether a name ends at `at`: no number, nor other characters without a letter first."""
         text, first = self.text, at
         while first > self.done and _IN_NAME.match(text[first - 1]):
             first -= 1
@@ -390,7 +390,7 @@ class Lexer:
         return end
 
     def _raw_end(self, start: int) -> int | None:
-        """The end of `r"…"`, `r#"…"#`; -1 where it is not closed, None where this is no raw string."""
+        """The end of `r"…"`, `r#"…"#`; -1 if it is not closed, None for no raw string."""
         text, before = self.text, start
         while before and text[before - 1] == "#":
             before -= 1
@@ -422,7 +422,7 @@ class Lexer:
 
 
 def _apart(bare: str) -> str:
-    """Return the mask with a filler before each word that begins where a number or `!` ends: to Lean it is a word.
+    """Return the mask with a filler at the end of each number or `!` right before a word, which is one to Lean.
 
     In `x!sorry` and `x1sorry` it is a part of the name.
     """
@@ -454,11 +454,11 @@ def _is_name(text: str, first: int, end: int) -> bool:
     return _FIRST_OF_NAME.search(text, number.end() if number else first, end) is not None
 
 
-# ---- keywords of Lean and its usual libraries; those that declare are in `store.domain.keywords`
+# ---- keywords of Lean and its usual libraries; those of declarations are in `store.domain.keywords`
 
 
 def words(text: str) -> frozenset[str]:
-    """A set of the words of a text, which reads better than forty quoted strings."""
+    """Return a set of the words of a text, which reads better than forty quoted strings."""
     return frozenset(text.split())
 
 
@@ -466,22 +466,22 @@ SYMBOLS = words(
     "! != !== # #[ $ $> % %[ & && &&& * *> + ++ +++ - -> . .. ... / // /\\ : :: := :=  < <$> <&> <* <*> <+> <- <-> "
     "<< <<< <= <;> <| <|> <|| = =/= == => > >= >> >>= >>> ? ?_ @ @& @[ \\ \\/ ^ ^^ ^^^ | |> |>. || ||| ~ ~~~"
 )
-"""Lean's own tokens of ASCII symbols: of those that fit, Lean takes the longest."""
+"""Lean's own tokens of ASCII symbols; Lean takes the longest match."""
 _LONGEST_SYMBOL = max(map(len, SYMBOLS))
 _SYMBOL_ENDS = frozenset("\n\r\t ()[]{}⟨⟩⦃⦄,;\"'«»`")
-"""What a token of symbols does not hold, beside the characters of names."""
+"""Characters in no token of symbols, beside those of names."""
 _MOST_SYMBOLS = 64
 _ENDS_BEFORE_TICK = frozenset("¹²³⁻'|*+-/<>=~^∘•·!?")
-"""What a library's token that ends with a tick has before that: `⁻¹'`, `''`."""
+"""Characters before the tick of a library's token: `⁻¹'`, `''`."""
 _BEFORE_COMMENT = frozenset((":=", "=>", "·", ".", "←", "→", "$", "<|"))
-"""What people write a comment right behind, and no token is known to begin with together with one."""
+"""Symbols that people write a comment right behind, with no known token of both."""
 
 _ONE_WORD = [one for one in DECLARATION_KEYWORDS if " " not in one.word]
 RESERVED_DECLARATIONS = frozenset(one.word for one in _ONE_WORD if one.reserved)
 RESERVED_SCOPES = words("namespace section end mutual variable universe")
 LIBRARY_DECLARATIONS = frozenset(one.word for one in _ONE_WORD if not one.reserved)
 STATED_BY_LIBRARIES = frozenset(one.word for one in _ONE_WORD if one.theorem and not one.reserved)
-"""Reserved where a usual library is imported."""
+"""Reserved if a usual library is imported."""
 DECLARATIONS = RESERVED_DECLARATIONS | LIBRARY_DECLARATIONS
 CORE = RESERVED_DECLARATIONS | RESERVED_SCOPES
 """Reserved by Lean itself: they begin a command at any column."""
@@ -506,24 +506,24 @@ CONTINUATIONS = words(
     "set extends ext funext congr aesop grind gcongr push_neg by_contra by_cases rintro rename_i subst split "
     "left right"
 )
-"""Words that continue a command though they may be at column 0 after an empty line."""
+"""Words that continue a command, even at column 0 after an empty line."""
 HAS_FIELDS = frozenset(one.word for one in DECLARATION_KEYWORDS if one.fields)
 LEAVE_NOTHING = words("#check #check_failure #print #reduce #synth #exit")
-"""Commands of which nothing stays, whatever they hold; `#eval` can declare."""
+"""Commands that leave nothing behind, whatever they hold; `#eval` can declare."""
 NOTATIONS = words("notation notation3 infix infixl infixr prefix postfix")
-"""Commands whose text is only what their uses are put for."""
+"""Commands with the expansion of their uses as their only text."""
 MAKES_TOKENS = NOTATIONS | words("syntax macro elab")
 """Commands whose strings, before a `=>`, become tokens."""
 LAKE = words(
     "package require lean_lib lean_exe input_file input_dir target extern_lib script post_update module prelude"
 )
-"""Commands of a lakefile.lean, and words of a header (of a block in a document too), which are names elsewhere."""
+"""Commands of a lakefile.lean, and words of a header (of a block in a document too); names elsewhere."""
 TAKES_DOC = words("blueprint_comment library_note")
 """Commands with a doc comment as their argument."""
 
 
 def alternatives(choices: Iterable[str]) -> str:
-    """A regex for exactly these words that looks at every letter once, unlike `a|b|c`."""
+    """Return a regex for exactly these words that looks at every letter once, unlike `a|b|c`."""
     tails: dict[str, list[str]] = {}
     ends = False
     for choice in sorted(choices):
@@ -559,7 +559,7 @@ _TOKEN = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token of the source that is neither white space nor a comment, by byte offsets."""
+    """A token of the source by byte offsets; no white space, no comment."""
 
     text: str
     byte_start: int
@@ -567,7 +567,7 @@ class Token:
 
 
 def tokens_of_text(text: str) -> tuple[tuple[Token, ...], str | None]:
-    """Return the tokens of a piece of Lean and, where a comment or string in it never closes, which.
+    """Return the tokens of a piece of Lean, and its first unclosed comment or string, or None.
 
     A string is one token that begins with a quote; a quoted name keeps its `«»`.
     """

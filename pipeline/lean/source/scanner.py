@@ -1,16 +1,15 @@
 """Read Lean 4 source without Lean: declarations, statements, imports, and sorries with their exact bytes.
 
-`scan_source` gives the record that the log keeps; `parse` gives the commands as well, for the prover and the gate;
-`read_file` what tells a new proof from an old one, `read_source` both, and `locate` the borders of statements, for the
-tracer. None raises on any input: what cannot be read is named in `error` and the rest is still read. Bytes that are no
-UTF-8 count as one column each and show as U+FFFD, and
-byte offsets are into the file as it is. All are linear in the size of the file. Carriage returns and a byte order
-mark are white space and no error.
+`scan_source` gives the log's record; `parse` adds the commands, for the prover and the gate; `read_file` adds hashes of
+the proofs, to tell new from old ones, `read_source` both; `locate` gives the borders of statements, for the tracer.
+None raises on any input: `error` names the unreadable part and the rest is still read. Bytes outside of UTF-8 count as
+one column each and show as U+FFFD, and byte offsets are into the file as it is. All are linear in the size of the file.
+Carriage returns and a byte order mark are white space and no error.
 
-It is a reader of text: it knows nothing of what macros expand to, and takes the project's commands for what
-they look like (see `commands`). What only Lean can know is the tracer's business. All code of a file is in some
-declaration or command; the commands that are known to nobody here are listed, with their places. A sorry in a command
-that declares nothing is listed under that command: `_macro`, `_Statement`.
+It is a reader of text: it knows nothing of macros' expansions, and takes the project's commands at face value (see
+`commands`). The rest is left to the tracer, and Lean. All code of a file is in some declaration or command; unknown
+commands are listed, with their places. A sorry in a command without a declaration is listed under that command:
+`_macro`, `_Statement`.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ _KIND_OF = {"variables": "variable", "variable!": "variable", "universes": "univ
 _OWN_KINDS = frozenset({*_SCOPE_KINDS, *_STATE_KINDS, "attribute", "notation", "macro", "syntax"})
 _LOCAL = frozenset({"local", "scoped"})
 _STRINGS = re.compile(f"{STRING_FILLER}+")
-# White space of a string stands for itself while that around it is made one space; a line ends alike in every file.
+# White space of a string stands for itself while other white space is made one space; a line ends alike in every file.
 _KEPT_SPACE = {ord(" "): "\ue000", ord("\n"): "\ue001", ord("\t"): "\ue002", ord("\r"): None}
 _SPACE_AGAIN = {0xE000: " ", 0xE001: "\n", 0xE002: "\t"}
 
@@ -55,11 +54,10 @@ _SPACE_AGAIN = {0xE000: " ", 0xE001: "\n", 0xE002: "\t"}
 class Command:
     """One command of the file. The range covers its doc comment and its `… in` prefixes.
 
-    `kind` is "declaration", or the keyword of the commands that matter to scopes ("namespace", "section", "end",
-    "open", "variable", "universe", "set_option", "include", "omit", "export", "attribute", …), else "other". A
-    `mutual … end` block is one command of kind "declaration". `preamble` is what re-issues its effect on the commands
-    that follow, where it has one. `holder` is the keyword of the command that takes this one: `#time`, or `#doc`
-    where it is in a block of a Verso document.
+    `kind` is "declaration", or the keyword of a command for scopes ("namespace", "section", "end", "open", "variable",
+    "universe", "set_option", "include", "omit", "export", "attribute", …), else "other". A `mutual … end` block is one
+    command of kind "declaration". `preamble` re-issues its effect on later commands, if it has one. `holder` is the
+    keyword of the command around this one: `#time`, or `#doc` for a block of a Verso document.
     """
 
     kind: str
@@ -75,10 +73,10 @@ class Command:
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file in commands. `header_end` is the byte where its first command may begin.
+    """A file in commands. `header_end` is the first byte at which its first command may begin.
 
-    `own_header` is the header of a file that begins with `module` or `prelude`, without its comments; "" in others,
-    whose imports tell everything.
+    `own_header` is the header of a file with `module` or `prelude` at its beginning, without its comments; "" for
+    others, whose imports say everything.
     """
 
     text: str
@@ -101,10 +99,9 @@ class SourceFile:
     def preamble_at(self, byte: int) -> str:
         """Re-issue the scopes and settings in force at a byte, in their order, one command a line.
 
-        That is: open namespaces and sections, and inside them `open`, `export`, `variable`, `universe`,
-        `set_option`, `include`, `omit`, and what is `local` or `scoped` of attributes, notations and macros. Without
-        the definitions before that place, which are the module's business, and without an `open … in` that
-        belongs to the command at that place itself.
+        These are open namespaces and sections, and inside them `open`, `export`, `variable`, `universe`, `set_option`,
+        `include`, `omit`, and `local` or `scoped` attributes, notations and macros. Without the definitions before that
+        place, which are the module's business, and without an `open … in` that belongs to the command at that place.
         """
         active: Sequence[str] = ()
         for command, lines in self.in_force():
@@ -114,19 +111,19 @@ class SourceFile:
         return "\n".join(active)
 
     def in_force(self) -> Iterator[tuple[Command, Sequence[str]]]:
-        """Yield each command with the lines that re-issue what is in force before it (see `preamble_at`).
+        """Yield each command with lines to re-issue the scopes and settings before it (see `preamble_at`).
 
         It is one list, which grows and shrinks on the way.
         """
         active: list[str] = []
-        scopes: list[int] = []  # where in `active` each open scope begins
+        scopes: list[int] = []  # the position in `active` of each open scope
         for command in self.commands:
             yield command, active
             if command.closes:
                 del active[scopes[-command.closes] :]
                 del scopes[-command.closes :]
             elif command.opens:
-                for line in command.preamble.splitlines():  # one for each scope that it opens
+                for line in command.preamble.splitlines():  # one for each scope
                     scopes.append(len(active))
                     active.append(line)
             elif command.preamble:
@@ -134,7 +131,7 @@ class SourceFile:
 
     @cached_property
     def declarations(self) -> dict[str, Declaration]:
-        """By name; of those that share one, the first."""
+        """Declarations by name; the first of each."""
         return {item.name: item for item in reversed(self.scanned.declarations)}
 
 
@@ -182,7 +179,7 @@ def parse(data: bytes, *, path: str = "") -> SourceFile:
 
 
 def locate(data: bytes) -> LocatedFile:
-    """Read where the declarations of one file and their statements begin and end. Never raises."""
+    """Read the borders of one file's declarations and their statements. Never raises."""
     reader = _Reader(data)
     result = [item for item in reader._declarations() if item.declares]
     declarations = tuple(Located(item.start, item.stated, item.end, item.record) for item in result)
@@ -195,7 +192,7 @@ def locate(data: bytes) -> LocatedFile:
 _MARK = re.compile(
     r"(?:@\[|,)\s*(?:(?:local|scoped)\s+)?(?:\w+\.)*(?:exercise|challenge)(?![\w.'!?])", re.IGNORECASE
 )
-"""An attribute by which a project says that a sorry is for people: `@[exercise]`, `@[simp, Book.exercise 3]`."""
+"""A project's attribute for sorries left to people: `@[exercise]`, `@[simp, Book.exercise 3]`."""
 
 
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
@@ -204,7 +201,7 @@ _EATS = re.compile(r'.(?:--|/-|")', re.DOTALL)
 
 
 def _eating_tokens(lexed: Lexed, commands: Split) -> tuple[str, ...]:
-    """Return the tokens that a file's notations make of what opens a comment or a string, behind their beginning.
+    """Return the tokens of a file's notations with a comment's or string's opening in them, behind their beginning.
 
     At the beginning of a token Lean looks for comments and strings first.
     """
@@ -225,7 +222,7 @@ def _eating_tokens(lexed: Lexed, commands: Split) -> tuple[str, ...]:
 class _DeclarationSpan:
     """A declaration's borders in the text and the end of its statement, beside its record.
 
-    One that does not declare is a command that is listed for its sorries.
+    Without `declares` it is a command listed for its sorries.
     """
 
     start: int
@@ -243,13 +240,13 @@ class _Reader:
         self._split(lex(text))
         tokens = _eating_tokens(self.lexed, self.split)
         if tokens:
-            # Here they are read as what they are; who imports this file may read them wrong.
+            # Here they are read right; a file that imports this one may be read wrong.
             self._split(lex(text, tokens=tokens))
             named = ", ".join(map(repr, tokens))
             self.problems.append(f"a token that holds what opens a comment or a string: {printable(named)}")
         self.candidates = candidates(self.lexed)
-        # For each command that closes or opens scopes: how many. The position of a block's command for `mutual`. The
-        # commands that declare.
+        # The number of scopes closed or opened by each such command. The position of a block's command for `mutual`.
+        # The commands with declarations.
         self.closed: dict[int, int] = {}
         self.opened: dict[int, int] = {}
         self.mutual_ends: dict[int, int] = {}
@@ -277,7 +274,7 @@ class _Reader:
         return ReadFile(self._scanned(path, result), tuple(hashes), words, tuple(marked))
 
     def _plain(self, start: int, end: int) -> str:
-        """Return code on one line, with each white space that is not in a string as one space."""
+        """Return code on one line, with each white space outside strings as one space."""
         code = self.lexed.code[start:end]
         if '"' in code:
             pieces: list[str] = []
@@ -304,7 +301,7 @@ class _Reader:
         )
 
     def _not_understood(self) -> Iterator[NotUnderstood]:
-        """Yield the commands that are known to nobody here. Call after `_declarations`: it finds those that declare."""
+        """Yield the unknown commands. Call after `_declarations`, which finds the commands with declarations."""
         for number, command in enumerate(self.split.commands):
             if not command.understood and number not in self.declaring:
                 place = self.positions
@@ -353,7 +350,7 @@ class _Reader:
         return result
 
     def _holding(self, command: RawCommand, scopes: Scopes) -> list[_DeclarationSpan]:
-        """Return the place of the sorries of a command that declares nothing, if Lean would elaborate one there."""
+        """Return the place of the sorries of a command without a declaration, if Lean would elaborate one there."""
         first, last = (bisect_left(self.candidates, at) for at in (command.own, command.end))
         inside = self.candidates[first:last]
         if not inside or command.keyword in LEAVE_NOTHING or command.keyword in NOTATIONS:
