@@ -1,11 +1,11 @@
-"""Find out what can run Lean here: `pantograph-repl`, Lean's language server, or nothing.
+"""Find the programs that can run Lean here: `pantograph-repl`, Lean's language server, or nothing.
 
-Starts no process. A REPL serves exactly the Lean version that it was built with, so the choice is made for each
-project by its `lean-toolchain`: `find_leans(…).for_toolchain(text)`. Looked at in order: the configured path, the REPL
-inside an installed PyPantograph (found through its files, not by importing it), `pantograph-repl` on PATH; then, for
-versions that have no REPL here, the toolchains of elan, each of which brings a language server. The package index's
-`pantograph` is a library for HTML5 canvases; it is recognised and named. What must be sandboxed on a machine without
-bubblewrap is no Lean, nor is what stands in for one in tests (`pipeline.lean.toolchain.standins`).
+Starts no process. A REPL serves exactly the Lean version of its build, so the choice is made for each project by its
+`lean-toolchain`: `find_leans(…).for_toolchain(text)`. The order: the configured path, the REPL inside an installed
+PyPantograph (found through its files, not by importing it), `pantograph-repl` on PATH; then, for versions without a
+REPL here, elan's toolchains, each with a language server. The package index's `pantograph` is a library for HTML5
+canvases; it is recognised and named. Without bubblewrap there is no sandboxed Lean. A stand-in for tests never counts
+as Lean (`pipeline.lean.toolchain.standins`).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ REPL_FAILED_REMEDY = (
 )
 SLOW_START = "raise [lean] start_timeout if the imports are large or the disk is slow"
 START_TIMEOUT_S = 300.0
-"""Seconds for a process to be ready. Mathlib's compiled files are some 6 GB, which a disk of 20 MB a second reads in
-five minutes where none of them is in memory yet; several processes start side by side."""
+"""Seconds for a process to be ready. Mathlib's compiled files are some 6 GB: five minutes on a disk of 20 MB a second,
+with none of them in memory yet; several processes start side by side."""
 CHOICES = ("auto", "none")
 GET_LEAN = "run `everlean setup`"
 
@@ -52,8 +52,8 @@ GET_LEAN = "run `everlean setup`"
 class LeanBackend:
     """The program that runs Lean. `detail` is one sentence for people; for kind "none" it is the reason and the remedy.
 
-    `toolchain` is the content of the REPL's `lean-toolchain` ("" when unknown), `sysroot` the folder of that
-    toolchain where elan has it ("" when not found). `start_timeout_s`: until a process has its imports.
+    `toolchain` is the content of the REPL's `lean-toolchain` ("" when unknown), `sysroot` elan's folder of that
+    toolchain ("" when not found). `start_timeout_s`: until a process has its imports.
     """
 
     kind: Kind
@@ -71,12 +71,12 @@ class LeanBackend:
 
     @property
     def library(self) -> Path | None:
-        """The folder of the oleans of Lean's own library; None if the toolchain's folder is not known."""
+        """The folder of the oleans of Lean's own library; None if the toolchain's folder is unknown."""
         return Path(self.sysroot) / "lib" / "lean" if self.sysroot else None
 
     @property
     def program(self) -> LeanBackend | None:
-        """Lean's own program, which is its language server too; None if the toolchain's folder is not known."""
+        """Lean's own program, also its language server; None if the toolchain's folder is unknown."""
         if self.kind == "server":
             return self
         if not self.sysroot:
@@ -85,17 +85,17 @@ class LeanBackend:
         return replace(server, start_timeout_s=self.start_timeout_s)
 
     def reading(self, header: str) -> LeanBackend:
-        """Return what searches below a header of a `module` file ("": the file is none).
+        """Return the backend for searches below a header of a `module` file ("" for other files).
 
-        A REPL starts with the names of modules and knows no such header: that is the language server of the same
-        toolchain, where its folder is known.
+        A REPL starts with the names of modules and knows no such header. The language server of the same toolchain
+        does, if its folder is known.
         """
         return (self.program if header else None) or self
 
     def stand_in_problem(self) -> str:
-        """Return "" or why this must not be taken for Lean: a program of it stands in for one in tests.
+        """Return "" or why this must not be taken for Lean: one of its programs is a stand-in for tests.
 
-        A REPL is also asked for its version, which a stand-in behind another script gives away.
+        A REPL is also asked for its version, which gives away a stand-in behind another script.
 
         Raises:
             pipeline.lean.sandbox.command.SandboxError: it cannot be asked for its version in a sandbox.
@@ -112,8 +112,8 @@ class LeanBackend:
 class Leans:
     """The Lean backends of this machine: one for every project (`fixed`), or `builds` of single versions.
 
-    `builds` are in the order of preference; of a REPL whose version is not known `toolchain` is "". `configured` is the
-    program that [lean] repl names. `problems` says of each REPL that was found why it cannot be used.
+    `builds` are in the order of preference; a REPL of an unknown version has `toolchain` "". `configured` is the
+    program named by [lean] repl. `problems` has the reason against each unusable REPL.
     """
 
     fixed: LeanBackend | None
@@ -123,7 +123,7 @@ class Leans:
     sandbox: Sandbox = "bubblewrap"
 
     def for_toolchain(self, toolchain: str) -> LeanBackend:
-        """Return what runs Lean for a project whose `lean-toolchain` holds this text ("": it has none).
+        """Return the backend for a project whose `lean-toolchain` holds this text ("" without one).
 
         Kind "none" carries the reason and the remedy.
         """
@@ -131,7 +131,7 @@ class Leans:
             return self.fixed
         named = next((build for build in self.builds if build.argv[0] == self.configured), None)
         if not toolchain.strip():
-            # Which Lean that means is elan's default of the day; only someone who named a REPL has decided it.
+            # Elan would take its default of the day; only a configured REPL is a decision.
             if named is not None:
                 return _because_configured(named, "the project has no lean-toolchain file")
             return self._none(
@@ -153,7 +153,7 @@ class Leans:
 
     @property
     def summary(self) -> LeanBackend:
-        """One backend that represents all of them in a status line: its `toolchain` is "" where there are several."""
+        """One backend to represent all of them in a status line: its `toolchain` is "" for several."""
         if self.fixed is not None:
             return self.fixed
         if not self.builds:
@@ -179,9 +179,9 @@ def find_leans(
     start_timeout_s: float = START_TIMEOUT_S,
     as_root: bool = True,
 ) -> Leans:
-    """Return everything that can run Lean for the settings of `[lean]`.
+    """Return all programs that can run Lean under the settings of `[lean]`.
 
-    Without `as_root` nothing runs it where this process is root.
+    Without `as_root` there are none if this process is root.
 
     Raises:
         ValueError: a setting has none of its words.
@@ -197,7 +197,7 @@ def find_leans(
     if repl:
         configured, reason = _configured_repl(repl, box)
         if configured is None:
-            # What someone asked for is not silently replaced by something else.
+            # A configured program is not silently replaced by something else.
             return Leans(_nothing(reason, box), sandbox=box)
         builds.append(configured)
     bundled, problem = _bundled_repl(box)
@@ -228,7 +228,7 @@ def find_leans(
 
 
 def _servers(sandbox: Sandbox) -> Iterator[LeanBackend]:
-    """Yield the language server of each toolchain that elan has, the newest names last."""
+    """Yield the language server of each of elan's toolchains, the newest names last."""
     for folder in sorted((elan_home() / "toolchains").glob("*---*")):
         with suppress(VersionError):
             version = parse_version(folder.name.replace("---", ":").replace("--", "/"))
@@ -249,7 +249,7 @@ def _server(folder: Path, toolchain: str, sandbox: Sandbox) -> LeanBackend:
 
 
 def _because_configured(build: LeanBackend, why: str) -> LeanBackend:
-    """Note in the detail that only the setting claims that this REPL fits."""
+    """Note in the detail that only the setting claims this REPL fits."""
     known = build.toolchain or "an unknown Lean version (no lean-toolchain beside it)"
     return replace(build, detail=f"{build.argv[0]} for {known}, because lean.repl names it; {why}")
 
@@ -259,7 +259,7 @@ def _short(toolchain: str) -> str:
 
 
 def _backend_of(repl: Path, sandbox: Sandbox) -> LeanBackend:
-    """Describe a REPL that someone else built; its toolchain's name is completed where it is one of Lean's own."""
+    """Describe a REPL built by someone else; complete its toolchain's name if it is one of Lean's own."""
     toolchain, sysroot = _toolchain_of(repl), ""
     with suppress(VersionError):
         version = parse_version(toolchain)
@@ -286,7 +286,7 @@ def _box(backend: str, sandbox: str) -> Sandbox:
 
 
 def _unconfined(sandbox: Sandbox, *, as_root: bool) -> str:
-    """Return why code of repositories may not be run here at all; "" where it may."""
+    """Return why code of repositories may not be run here at all; "" if it may."""
     if not as_root and os.geteuid() == 0:
         return NOT_AS_ROOT
     if sandbox == "bubblewrap" and bubblewrap_path() is None:
@@ -295,7 +295,7 @@ def _unconfined(sandbox: Sandbox, *, as_root: bool) -> str:
 
 
 def _fixed(backend: str, sandbox: Sandbox) -> LeanBackend | None:
-    """Return what the setting alone decides."""
+    """Return the backend decided by the setting alone, or None."""
     if backend == "none":
         return _nothing("Lean is switched off by the settings (lean.backend = none)", sandbox)
     return None
@@ -306,7 +306,7 @@ def _nothing(reason: str, sandbox: Sandbox) -> LeanBackend:
 
 
 def _configured_repl(configured: str, sandbox: Sandbox) -> tuple[LeanBackend | None, str]:
-    """Return what lean.repl names, or None and why it cannot be run."""
+    """Return the REPL named by lean.repl, or None and the reason against it."""
     named = Path(configured).expanduser()
     if "/" not in configured:  # a name, as the setting's page has it
         found_on_path = shutil.which(configured)
@@ -352,7 +352,7 @@ def _refusal(found: LeanBackend) -> str:
 
 
 def _tools(sysroot: str) -> Iterator[Path]:
-    """The programs that build and compile beside a REPL; without a toolchain's folder those on PATH."""
+    """Yield the programs that build and compile beside a REPL; without a toolchain's folder those on PATH."""
     for name in ("lake", "lean"):
         if sysroot:
             yield Path(sysroot, "bin", name)
@@ -370,9 +370,9 @@ def _version_of_pantograph() -> str:
 
 
 def _toolchain_of(repl: Path) -> str:
-    """Read the `lean-toolchain` that PyPantograph's build leaves beside the REPL, or lake's above `.lake`.
+    """Read the `lean-toolchain` left by PyPantograph's build beside the REPL, or lake's above `.lake`.
 
-    No further up: what lies there belongs to something else.
+    No further up: files there belong to something else.
     """
     target = repl.resolve()
     folders = [repl.parent, target.parent]

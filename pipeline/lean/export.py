@@ -1,14 +1,13 @@
 """Reads an export: declarations of Lean as text, in lean4export's format 3.1.0.
 
 A line is a JSON object: the header, a name (`in`), a universe level (`il`), a term (`ie`), or a declaration, its keys
-in any order. A node has a number that no other node of its table has, and is made of earlier ones. Whatever is
-not so is refused: an unknown kind of record, a forward reference, a number or a declaration twice, a key twice, a field
-too many or too few.
+in any order. A node has a number unique in its table, and is made of earlier ones. Everything else is refused: an
+unknown kind of record, a forward reference, a number or a declaration twice, a key twice, a field too many or too few.
 
-Each node and each declaration gets a SHA-256 of what it means, made of those of its parts, so that two exports are
-compared whatever their numbers are. What does not count: the names and kinds of bound variables, notes in terms
-(`mdata`), the proof of a theorem (any two are the same), hints on what to unfold first, and which definitions were
-written together. Of a term no more is kept than that, so that an export of gigabytes takes 32 bytes a term.
+Each node and each declaration gets a SHA-256 of its meaning, made of those of its parts, so exports with different
+numbering compare equal. Not part of the meaning: the names and kinds of bound variables, notes in terms (`mdata`), the
+proof of a theorem (any two are the same), hints for unfolding, and the grouping of definitions. Nothing else of a term
+is kept, so that an export of gigabytes takes 32 bytes a term.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from typing import Any
 
 FORMAT = "3.1.0"
 Name = tuple[str, ...]
-"""A name's parts; a number among them has a `#` before it, a text that begins with one a second."""
+"""A name's parts; a number among them has a `#` before it, a text with one at its beginning a second."""
 
 
 class ExportError(ValueError):
-    """This is no export; the text says in which line and why."""
+    """The text is no export; the message has the line and the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """A declared constant. `digest` is of what it means, `type_digest` of its type and universe parameters alone."""
+    """A declared constant. `digest` is of its meaning, `type_digest` of its type and universe parameters alone."""
 
     kind: str
     digest: bytes
@@ -38,7 +37,7 @@ class Declared:
 
 
 class Digests:
-    """SHA-256 by number, 32 bytes each; where the numbers do not follow one another, their places as well."""
+    """SHA-256 by number, 32 bytes each; for numbers out of order, their places as well."""
 
     def __init__(self) -> None:
         self._bytes = bytearray()
@@ -77,11 +76,11 @@ class Digests:
 
 @dataclass(slots=True)
 class Export:
-    """What an export declares, by name. Inductive types that belong together share one digest.
+    """The declarations of an export, by name. Mutually inductive types share one digest.
 
-    `lean` is the version of Lean that it is by, "" where it does not say. `undeclared` are constants that its terms
-    mention and that it does not declare. `names` and `terms` are its tables, by number: `type_of` reads what an answer
-    says by numbers. `in_order`: the numbers of each table follow one another.
+    `lean` is the version of Lean that wrote it, "" if not said. `undeclared` are constants mentioned in its terms
+    without a declaration in it. `names` and `terms` are its tables, by number: `type_of` reads answers in numbers.
+    `in_order`: the numbers of each table are consecutive.
     """
 
     lean: str = ""
@@ -153,7 +152,7 @@ _QUOTIENTS = ("type", "ctor", "lift", "ind")
 
 
 def _digest(*parts: object) -> bytes:
-    """Return the SHA-256 of parts, each with its length, so that no two lists are the same text."""
+    """Return the SHA-256 of parts, each with its length, so that no two lists give the same text."""
     data = [part if type(part) is bytes else str(part).encode() for part in parts]
     return hashlib.sha256(b"".join([b"%d:%b" % (len(one), one) for one in data])).digest()
 
@@ -166,7 +165,7 @@ _NEXT = b"%d:" % _DIGEST_BYTES
 
 
 def _made_of(kind: str, *nodes: bytes) -> bytes:
-    """Return `_digest` of a kind and of digests, as most nodes are: in half its time."""
+    """Return `_digest` of a kind and of digests, the usual node, in half its time."""
     return hashlib.sha256(_HEADS[kind] + _NEXT.join(nodes)).digest()
 
 
@@ -405,7 +404,7 @@ class _Reader:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object, with no key twice: of two programs that read it one might take the first, the other the last."""
+    """Return a JSON object, with no key twice: one reader might take the first, another the last."""
     result = dict(pairs)
     if len(result) != len(pairs):
         raise ValueError("a key twice")
@@ -423,7 +422,7 @@ def _natural(value: Any) -> int:
 
 
 def _exactly(value: Any, n_fields: int) -> None:
-    """Hold that an object has no more fields than those that are read of it."""
+    """Check that an object has no fields beyond those read."""
     if type(value) is not dict or len(value) != n_fields:
         raise ValueError("a field too many or too few")
 
@@ -446,7 +445,7 @@ def _text_literal(value: Any) -> bytes:
 
 
 def _fields(body: Any, /, **wanted: type) -> None:
-    """Hold that an object has exactly these fields, of these types."""
+    """Check that an object has exactly these fields, of these types."""
     if not isinstance(body, dict) or body.keys() != wanted.keys():
         raise ValueError(f"not the fields {', '.join(wanted)}")
     for key, kind in wanted.items():

@@ -1,6 +1,6 @@
-"""Goals as text: Lean's printing, LeanDojo's, keys under which equal states are one, and the outermost connective.
+"""Goals as text: Lean's printing, LeanDojo's, keys equal for equal states, and the outermost connective.
 
-Lean prints goals one after the other; LeanDojo puts an empty line between two and writes `no goals` where none is left.
+Lean prints goals one after the other; LeanDojo puts an empty line between two and writes `no goals` for none.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UNIVERSE = re.compile(r"\?u\.\d+")
 
 
 def split_goals(text: str) -> list[str]:
-    """Return the goals of Lean's text of a state. After a target, a line that is not indented begins the next goal."""
+    """Return the goals of Lean's text of a state. After a target, an unindented line begins the next goal."""
     goals: list[list[str]] = []
     ended = True
     for line in text.splitlines():
@@ -37,7 +37,7 @@ def split_goals(text: str) -> list[str]:
 
 
 def whole_lines(goal: str, *, tag: bool = False) -> list[str]:
-    """Return a goal's lines, each with those that continue it; its tag's only if `tag`."""
+    """Return a goal's lines, each with its continuation lines; its tag's only if `tag`."""
     whole: list[str] = []
     for line in goal.split("\n"):
         if whole and line.startswith((" ", "\t")):
@@ -48,12 +48,12 @@ def whole_lines(goal: str, *, tag: bool = False) -> list[str]:
 
 
 def dojo_state(text: str) -> str:
-    """Return Lean's text of a state as LeanDojo writes it."""
+    """Return Lean's text of a state in LeanDojo's form."""
     return GOAL_END.join(split_goals(text)) or NO_GOALS
 
 
 def state_of(goals: Sequence[Goal]) -> str:
-    """Return a REPL's goals as the text of a state, as in the datasets that models are trained on."""
+    """Return a REPL's goals as the text of a state, as in the datasets for training."""
     return GOAL_END.join(as_lean_prints(goal) for goal in goals) or NO_GOALS
 
 
@@ -63,7 +63,7 @@ def joined(goals: Iterable[str]) -> str:
 
 
 def hypotheses(text: str) -> set[str]:
-    """Return the names of the hypotheses in Lean's text of a state: what hides a constant of that name."""
+    """Return the names of the hypotheses in Lean's text of a state, which hide constants of the same name."""
     names: set[str] = set()
     for line in text.splitlines():
         if line.startswith((" ", *_TARGET, "case ")):
@@ -94,7 +94,7 @@ def _canonical(goal: str) -> list[str]:
 
 
 def as_lean_prints(goal: Goal) -> str:
-    """Return a goal object as Lean prints it: hypotheses of one type that follow one another share a line."""
+    """Return a goal object as Lean prints it: consecutive hypotheses of one type share a line."""
     lines = [] if goal.user_name is None else [f"case {goal.user_name}"]
     lines += _grouped(goal.vars)
     mark = "|" if goal.fragment == "conv" else "⊢"
@@ -118,28 +118,28 @@ def _grouped(variables: Sequence[Variable]) -> list[str]:
 
 # ---- keys of states
 # Lean numbers metavariables as it goes (`?m.12`); a key renumbers them by first appearance, so that it is the same in
-# every process. Where a name that is mentioned belongs to two hypotheses (shadowed ones all print as `h✝`), equal texts
-# prove nothing.
+# every process. If a mentioned name belongs to two hypotheses (shadowed ones all print as `h✝`), equal texts prove
+# nothing.
 
 
-# Names that Lean counts up differ from process to process; what they are attached to does not.
+# Numbers in Lean's generated names differ from process to process; the rest does not.
 _COUNTED = re.compile(r"(\?[mu]\.|_uniq\.)\d+")
 _WORD = re.compile(r"[^\W\d][\w'.!?₀-₉]*")
 
 
 def goals_key(goals: tuple[Goal, ...]) -> str:
-    """Render goals so that states that differ only in names and copies of hypotheses are one."""
+    """Render goals, equal for states that differ only in names and copies of hypotheses."""
     seen: dict[str, str] = {}
     return GOAL_END.join(_goal_key(goal, seen) for goal in goals)
 
 
 def renumbered(text: str, seen: dict[str, str]) -> str:
-    """Number what Lean counts up in the order in which it appears; `seen` goes from one text to the next."""
+    """Renumber Lean's counters in order of appearance; pass `seen` from one text to the next."""
     return _COUNTED.sub(lambda found: seen.setdefault(found.group(), f"{found.group(1)}#{len(seen)}"), text)
 
 
 def ambiguous(goals: tuple[Goal, ...]) -> bool:
-    """Return whether a name that is mentioned may be that of either of two hypotheses."""
+    """Return whether a mentioned name may be that of either of two hypotheses."""
     return any(_ambiguous(goal) for goal in goals)
 
 
@@ -174,7 +174,7 @@ def _goal_key(goal: Goal, seen: dict[str, str]) -> str:
 
 
 # ---- propositions
-# Used only to choose which tactics to try: a wrong guess costs a failed tactic, never a wrong proof.
+# They only choose tactics to try: a wrong guess costs a failed tactic, never a wrong proof.
 
 
 Connective = Literal[
@@ -197,7 +197,7 @@ _NAMES = re.compile(r"^∀\s+[({⦃]?\s*([^:,(){}⦃⦄]+)")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The outermost connective; for an arrow also its two sides, for `∀` the names that it binds first."""
+    """The outermost connective; for an arrow also its two sides, for `∀` its first bound names."""
 
     connective: Connective
     left: str = ""
@@ -206,7 +206,7 @@ class Shape:
 
 
 def shape(text: str) -> Shape:
-    """Return the outermost connective of a proposition as Lean prints it."""
+    """Return the outermost connective of a proposition in Lean's printing."""
     text = strip_parentheses(" ".join(text.split()))
     surface = _surface(text)
     for symbol, connective in _INFIX:
@@ -231,7 +231,7 @@ def shape(text: str) -> Shape:
 
 
 def strip_parentheses(text: str) -> str:
-    """Return the text without parentheses that enclose the whole of it."""
+    """Return the text without parentheses around the whole of it."""
     while text.startswith("(") and text.endswith(")"):
         depth = 0
         for position, character in enumerate(text):
@@ -243,7 +243,7 @@ def strip_parentheses(text: str) -> str:
 
 
 def _surface(text: str) -> str:
-    """Blank out what is inside brackets or under a binder, keeping every position."""
+    """Blank out text inside brackets or under a binder, keeping every position."""
     depth = 0
     out = []
     for position, character in enumerate(text):

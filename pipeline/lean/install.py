@@ -1,7 +1,7 @@
-"""Install elan, and Lean versions by elan: what `everlean setup` does.
+"""Install elan, and Lean versions by elan, for `everlean setup`.
 
-Each step is a program in a sandbox that may write to elan's folder and to its own alone, and reach a list of hosts. One
-that is ended leaves no half of a Lean: elan gives a toolchain its name when all of it is there.
+Each step is a program in a sandbox that can write only to elan's folder and its own, and reach a list of hosts. An
+aborted step leaves no half of a Lean: elan names a toolchain only once it is complete.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ HOSTS = (
     "release.lean-lang.org",
     "releases.lean-lang.org",
 )
-"""Where elan finds Lean."""
+"""Elan's sources of Lean."""
 STEP_S = 1800.0
 STEP_BYTES = 20 * 2**30
 ELAN_ARCHIVE = (
@@ -47,7 +47,7 @@ _ONLINE = "it needs the internet (DNS and https), or what is missing put there b
 
 
 class InstallError(Exception):
-    """Something cannot be installed; the message says what, why and the remedy."""
+    """An installation failed; the message has the thing, the reason and the remedy."""
 
 
 class BusyError(InstallError):
@@ -56,13 +56,13 @@ class BusyError(InstallError):
 
 @contextmanager
 def installing(folder: Path, *, sandbox: Sandbox, say: Callable[[str], None]) -> Iterator[Installer]:
-    """Hold the right to install, and give what does it; `folder` is worked in, and emptied before and after.
+    """Hold the right to install, and yield an installer; `folder` is its workplace, emptied before and after.
 
     Args:
         say: gets a line of progress now and then.
 
     Raises:
-        BusyError: another process has that right; the message says which.
+        BusyError: another process has that right; the message names it.
         InstallError: the folder cannot be used.
     """
     work = folder / "work"
@@ -78,7 +78,7 @@ def installing(folder: Path, *, sandbox: Sandbox, say: Callable[[str], None]) ->
     with held:
         try:
             held.leave_note(f"process {os.getpid()}")
-            shutil.rmtree(work, ignore_errors=True)  # of one that was killed
+            shutil.rmtree(work, ignore_errors=True)  # of a killed process
             work.mkdir()
             yield Installer(work, sandbox, say)
         except SandboxError as error:
@@ -144,7 +144,7 @@ class Installer:
         """Run a program that installs into elan's folder to its end.
 
         Raises:
-            InstallError: it did not end well; with the end of its output, and the hosts that it was refused.
+            InstallError: it did not end well; with the end of its output, and its refused hosts.
         """
         home = elan_home()
         try:
@@ -163,7 +163,7 @@ class Installer:
             refusals = gateway.refusals
         if result.ok:
             return result
-        # What a program says of a full disk counts as its bound on the disk; it is the disk that is to be named.
+        # A program's complaint of a full disk counts as its bound on the disk; the error should name the disk.
         full = result.ending == "disk" and _NO_SPACE in result.output
         how = f"no space left on the disk of {home}" if full else result.explain(bounds)
         hosts = "".join(f"\nrefused: {one.target} ({one.reason})" for one in refusals)
@@ -201,7 +201,7 @@ def _fetched(archive: str, work: Path) -> Path:
 
 
 async def _downloaded(address: str) -> bytes:
-    """Return what is at an address, or where it redirects to: a release of GitHub lies with another host.
+    """Return the content of an address, following redirects: GitHub keeps releases on another host.
 
     Raises:
         NoAnswerError: it cannot be had.

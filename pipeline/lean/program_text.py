@@ -1,5 +1,4 @@
-"""Puts `Nodes.lean` and `Printer.lean` into a Lean program of ours: such a program is one file, so that compiling it
-needs no other."""
+"""Put `Nodes.lean` and `Printer.lean` into a Lean program of ours: one file, compiled without others."""
 
 from __future__ import annotations
 

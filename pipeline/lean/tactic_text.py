@@ -1,8 +1,8 @@
-"""Tactics as texts: a step of a proof, and the reader of tactics in what a model writes.
+"""Tactics as texts: a step of a proof, and the reader of tactics in a model's answers.
 
-`read_tactic` serves the search, the reward and the provers. Nothing that a model writes is an error: a text that is no
-tactic gets a flaw, and costs no request to Lean. A tactic here is not yet a good one; whether a proof may have it
-is `pipeline.lean.source.forbidden`'s and Lean's to decide.
+`read_tactic` serves the search, the reward and the provers. No answer of a model is an error: a text without a tactic
+gets a flaw, and costs no request to Lean. A tactic here is not yet a good one; whether a proof may have it is for
+`pipeline.lean.source.forbidden` and Lean to decide.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Literal
 from pipeline.lean.source.lexer import lex
 
 LONGEST = 4000
-"""Characters of the longest text that is read as a tactic; a longer one is from a model that does not stop."""
+"""Characters of the longest text read as a tactic; a longer one is from a model that does not stop."""
 Flaw = Literal["empty", "too_long", "characters", "unclosed"]
 _FENCE = "```"
 _THOUGHT = "</think>"
@@ -25,7 +25,7 @@ _BY = re.compile(r"by(?=\s|\Z)")
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step that a proof may take: `tactic` in the state `goal`, after the steps of `prefix` (one below the other)."""
+    """A possible step of a proof: `tactic` in the state `goal`, after the steps of `prefix` (one below the other)."""
 
     goal: str
     tactic: str
@@ -34,7 +34,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A model's text, read. `tactic` is "" if and only if it has a `flaw`, which `why` explains."""
+    """A model's text, read. `tactic` is "" if and only if it has a `flaw`, explained by `why`."""
 
     tactic: str
     flaw: Flaw | None = None
@@ -42,14 +42,14 @@ class Answer:
 
 
 def suggested(message: str) -> str:
-    """Return the tactic that a message of `exact?` suggests; "" where it suggests none."""
+    """Return the tactic suggested by a message of `exact?`, "" without one."""
     match = _TRY_THIS.search(message)
     return "" if match is None else match[1].strip()
 
 
 def fences(text: str) -> list[tuple[str, str]]:
-    """Return what a text has between fences, each with its language ("" without one), in order; the last one may be
-    open. Linear in the text, whatever a model writes."""
+    """Return the texts between fences, each with its language ("" without one), in order; the last one may be open.
+    Linear in the text, whatever a model writes."""
     result = []
     for part in text.split(_FENCE)[1::2]:
         language, newline, body = part.partition("\n")
@@ -63,8 +63,8 @@ def fences(text: str) -> list[tuple[str, str]]:
 def read_tactic(text: str) -> Answer:
     """Return the tactic of a model's text: its several lines whole, without fences, comments and a leading `by`.
 
-    Comments go because the last line's would swallow the text behind it once the tactic is part of a proof, and
-    because one that never closes would swallow everything: that is refused, as is a string that never closes.
+    Comments go because one on the last line would swallow the text behind the tactic in a proof. An unclosed comment
+    would swallow everything, so it is refused, as is an unclosed string.
     """
     text = text.rpartition(_THOUGHT)[2]
     if fenced := fences(text):

@@ -1,3 +1,3 @@
-"""Fetch and build a project's commit with lake, and keep what came out within a limit."""
+"""Fetch and build a project's commit with lake, and keep the builds within a limit."""
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """Run lake, lean and other programs of a repository: in the sandbox, bounded, and ended for certain.
 
-Two layers. `run_bounded` runs any argument list: its output is kept at both ends only, it has a time limit, the
-memory, processes and disk of its whole tree are watched, and when it returns nothing that it started is alive.
-`LakeRunner` composes the command line for one project: which lake, what it may read and write, its environment.
+Two layers. `run_bounded` runs any argument list: it keeps the output's two ends, has a time limit, watches the memory,
+processes and disk of the whole tree, and leaves none of its processes alive. `LakeRunner` composes the command line for
+one project: the lake, its rights to read and write, its environment.
 
-`build` makes single modules of a project. Not here: what else is asked of lake (`pipeline.build`,
-`pipeline.gate.lake_checks`) and where a toolchain comes from.
+`build` makes single modules of a project. Elsewhere: lake's other tasks (`pipeline.build`,
+`pipeline.gate.lake_checks`), and toolchains.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from pipeline.lean.source.projects import LAKEFILES
 __all__ = ["Bounds", "Ending", "LakeRunner", "Outcome", "run_bounded"]
 
 MOST_PROCESSES = 1024
-"""What is allowed to lake and all that it starts, in the bounds of a build: it starts about as many as there are
-cores. Threads have a bound of their own, `Limits.processes`."""
+"""The processes of lake and all its children, in the bounds of a build: it starts about as many as there are cores.
+Threads have a bound of their own, `Limits.processes`."""
 BUILD_BOUNDS = Bounds(timeout_s=1500.0, processes=MOST_PROCESSES, disk_bytes=4 * 2**30)
-"""Of a `lake build` of single modules (`build`), which the gate, a search and a bump make. Those of a build job, which
-fetches packages and builds the whole project, are `[build]` of the settings."""
+"""For a `lake build` of single modules (`build`) by the gate, a search or a bump. A build job, which fetches packages
+and builds the whole project, has those of `[build]` in the settings."""
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -47,10 +47,9 @@ SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"
 class LakeRunner:
     """One project and the lake that works in it.
 
-    `toolchain` is the folder of the toolchain, None where lake was found on PATH. `readable`, `writable` and
-    `mounts` are those of `sandbox.bubblewrap`; with nothing writable lake can only read. `wrap` is put before the
-    program inside the sandbox (a forwarder that brings a network). `secrets` are variables that no list of processes
-    shows.
+    `toolchain` is the folder of the toolchain, None for a lake found on PATH. `readable`, `writable` and `mounts` are
+    those of `sandbox.bubblewrap`; with nothing writable lake can only read. `wrap` is put before the program inside the
+    sandbox (a forwarder for a network). `secrets` are variables hidden from lists of processes.
     """
 
     program: Path
@@ -67,7 +66,7 @@ class LakeRunner:
 
     @classmethod
     def find(cls, backend: LeanBackend, *, project: Path) -> LakeRunner | str:
-        """Return the lake of the backend's toolchain, or one sentence on why it cannot be used."""
+        """Return the lake of the backend's toolchain, or a sentence on why it cannot be used."""
         if not backend.is_lean:
             return f"no Lean here: {backend.detail or 'the backend is ' + backend.kind}"
         if not any((project / name).is_file() for name in LAKEFILES):
@@ -83,7 +82,7 @@ class LakeRunner:
 
     @property
     def library(self) -> Path | None:
-        """The folder of the oleans of Lean's own library; None if the toolchain's folder is not known."""
+        """The folder of the oleans of Lean's own library; None if the toolchain's folder is unknown."""
         if self.toolchain is not None:
             return self.toolchain / "lib" / "lean"
         beside = self.program.resolve().parent.parent / "lib" / "lean"
@@ -106,11 +105,11 @@ class LakeRunner:
         on_line: Callable[[str], None] | None = None,
         stop: socket.socket | None = None,
     ) -> Outcome:
-        """Run a program (by absolute path) as lake would be run, and wait for the end of all that it starts.
+        """Run a program (by absolute path) like lake, and wait for the end of all its processes.
 
-        `bounds.memory_bytes` also becomes the limit of each process. With `disk_bytes` and nothing `watched`, what
-        may be written is watched. `stdin` is what it reads, `on_line` gets each line of output;
-        the end of `stop` ends it.
+        `bounds.memory_bytes` also becomes the limit of each process. With `disk_bytes` and nothing `watched`, the
+        writable folders are watched. `stdin` is its input, `on_line` gets each line of output; the end of `stop` ends
+        it.
 
         Raises:
             SandboxError: the sandbox cannot be composed; nothing was run.
@@ -119,7 +118,7 @@ class LakeRunner:
         if bounds.disk_bytes is not None and not bounds.watched:
             watched = tuple(folder for folder in self.writable if folder.is_dir())
             bounds = dataclasses.replace(bounds, watched=watched)
-        # A file may grow a little past what all may take together: so it is the watch that sees it and names it.
+        # A single file may grow a little past the bound of all, so that the watch sees it first and names it.
         file_bytes = None if bounds.disk_bytes is None else bounds.disk_bytes + 2**20
         limits = Limits(memory_bytes=bounds.memory_bytes, file_bytes=file_bytes)
         command = (*self.wrap, *command)
@@ -160,7 +159,7 @@ class LakeRunner:
             "LANG": "C.UTF-8",
             "PATH": f"{self.program.parent}:{SYSTEM_PATH}",
             "HOME": str(PRIVATE_HOME),
-            # A build's files have to be in the project's own folders: those are what is kept.
+            # A build's files must be in the project's own folders, which are kept.
             "LAKE_ARTIFACT_CACHE": "false",
             "MATHLIB_NO_CACHE_ON_UPDATE": "1",
             "GIT_TERMINAL_PROMPT": "0",
@@ -199,7 +198,7 @@ _PLACED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`[done/total]`, and what lake does or did there."""
+    """`[done/total]`, and lake's work there."""
 
     done: int
     total: int
@@ -208,7 +207,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class BuildMessage:
-    """What Lean said of a place in a file. `line` counts from 1, `column` from 0 in code points."""
+    """Lean's message on a place in a file. `line` counts from 1, `column` from 0 in code points."""
 
     severity: str
     path: str
@@ -221,9 +220,8 @@ class BuildMessage:
 class BuildLog:
     """Collects from lines, in their order. Give each line of output to `line`.
 
-    `failed` holds the modules that lake named as failed; `errors` the first errors, "path:line:column: text";
-    `messages` all that was said of places in files, with all their lines, up to a limit. A project can print whatever
-    it likes: they are hints.
+    `failed` holds the modules named as failed by lake; `errors` the first errors, "path:line:column: text"; `messages`
+    all messages on places in files, with all their lines, up to a limit. They are hints: a project can print anything.
     """
 
     failed: dict[str, None] = field(default_factory=dict)
@@ -238,7 +236,7 @@ class BuildLog:
         self.line(text)
 
     def line(self, text: str) -> Step | None:
-        """Read the next line; return the step that it reports, if it does."""
+        """Read the next line; return its step, if it reports one."""
         text = text.rstrip("\r")
         if self._in_summary:
             if text.startswith("- "):
@@ -289,7 +287,7 @@ class BuildLog:
         while path.startswith("./"):
             path = path[2:]
         self._note(f"{path}:{placed['line']}:{placed['column']}: {placed['text']}")
-        # Before 4.9 an error is the only sign that a module failed; what was being built there has its file's name.
+        # Before 4.9 an error is the only sign of a failed module; the module being built has its file's name.
         named = path.removesuffix(".lean").replace("/", ".")
         if self._building and (named == self._building or named.endswith("." + self._building)):
             named = self._building
@@ -313,7 +311,7 @@ def _is_only_a_frame(text: str) -> bool:
 
 
 def _module(name: str) -> str:
-    """Return the module of a target such as `A.B`, `A.B:c.o`, `package/A.B` or `+A.B`; "" for what is none."""
+    """Return the module of a target such as `A.B`, `A.B:c.o`, `package/A.B` or `+A.B`; "" for another target."""
     text = _DURATION.sub("", name.strip()).partition(":")[0].rpartition("/")[2].lstrip("+@").partition(" ")[0]
     return text if _MODULE.fullmatch(text) else ""
 

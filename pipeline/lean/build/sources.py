@@ -1,8 +1,8 @@
 """Hashes of a project's files: of each `.lean` file and of its import closure in the project.
 
-Two commits in which a file has the same hash have the same compiled module, toolchain, packages and lakefile being
-equal. Imports are read off the text in a way that finds too many rather than too few (words in comments, files of
-equal names in several folders), so that equal hashes can be relied on.
+If a file has the same hash in two commits, it has the same compiled module, toolchain, packages and lakefile being
+equal. Reading imports off the text finds too many rather than too few (words in comments, files of equal names in
+several folders), so that equal hashes are reliable.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _IMPORT = re.compile(rb"\bimport\s+(?:all\s+|runtime\s+)?([^\s/]+)")
 
 @dataclass(frozen=True, slots=True)
 class _Text:
-    """The record of a file: its SHA-256 and the modules that it may import."""
+    """The record of a file: its SHA-256 and its possible imports."""
 
     digest: bytes
     imports: frozenset[str]
@@ -31,22 +31,22 @@ class _Text:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """The project's `.lean` files by relative path: `hashes`, and who `imports` whom (paths, direct).
+    """The project's `.lean` files by relative path: `hashes`, and direct `imports` (paths).
 
-    A file in a circle of imports, or imports one that does, has the hash "", which is like no other.
+    A file in or above a circle of imports has the hash "", which equals no other.
     """
 
     hashes: Mapping[str, str]
     imports: Mapping[str, frozenset[str]]
     by_end: Mapping[str, frozenset[str]]
-    """End of a path, from some folder on -> the paths that end so."""
+    """End of a path, from some folder on -> the paths with that end."""
 
     def files_of(self, module: str) -> frozenset[str]:
-        """Return the files that may be this module's: all whose path ends as its name does."""
+        """Return the files that may be this module's, by the end of their paths."""
         return self.by_end.get(_as_path(module), frozenset())
 
     def importers(self, modules: Iterable[str]) -> frozenset[str]:
-        """Return the files that import one of these modules, directly or not, the modules' own included."""
+        """Return the direct and indirect importers of these modules, with the modules' own files."""
         backwards: dict[str, set[str]] = defaultdict(set)
         for path, wanted in self.imports.items():
             for one in wanted:
@@ -90,11 +90,11 @@ def _as_path(module: str) -> str:
 
 
 def _read(project: Path, relative: str) -> _Text | None:
-    """Read one file and keep no text of it: all of a project's together may be more than fits into memory."""
+    """Read one file and keep no text of it: a project's texts together may not fit into memory."""
     try:
         data = read_inside(project, relative, most_bytes=_MOST_BYTES)
     except FileTooLargeError:
-        # Lean would read it, so it counts as a file; as one that is like no other.
+        # Lean would read it, so it counts as a file, with a digest that equals no other.
         return _Text(os.urandom(32), frozenset())
     except StrangeFileError:
         return None
@@ -103,7 +103,7 @@ def _read(project: Path, relative: str) -> _Text | None:
 
 
 def _hashes(texts: Mapping[str, bytes], imports: Mapping[str, frozenset[str]]) -> dict[str, str]:
-    """Hash each file after those that it imports; not by recursion, because chains of imports are long."""
+    """Hash each file after its imports; not by recursion, because chains of imports are long."""
     done: dict[str, str] = {}
     for start in texts:
         stack = [(start, iter(sorted(imports[start])))]
@@ -119,7 +119,7 @@ def _hashes(texts: Mapping[str, bytes], imports: Mapping[str, frozenset[str]]) -
             if path in done:
                 continue
             parts = [(one, done.get(one, "")) for one in sorted(imports[path])]
-            # What is not done yet here imports this file too.
+            # An import not done yet imports this file too.
             circular = any(not value for _, value in parts)
             digest = hashlib.sha256(texts[path])
             for one, value in parts:

@@ -1,4 +1,4 @@
-"""Copy and remove folders that strangers filled."""
+"""Copy and remove folders filled by strangers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MOST_TRIES = 100
 
 
 def copy_tree(source: Path, target: Path) -> None:
-    """Copy a tree, sharing blocks where the file system can, never files: the copy will be written."""
+    """Copy a tree, sharing blocks if the file system can, never files: the copy will be written."""
     target.parent.mkdir(parents=True, exist_ok=True)
     command = ["cp", "-a", "--reflink=auto", "--no-target-directory", "--", str(source), str(target)]
     result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False)
@@ -26,8 +26,8 @@ def copy_tree(source: Path, target: Path) -> None:
 def remove_tree(folder: Path) -> None:
     """Remove a folder that may be read-only, may not be there, and may hold anything, however deep.
 
-    Folders in it are first moved to its top, so that no path gets longer than the system takes and nothing here
-    recurses: a thousand folders inside each other are enough to end `shutil.rmtree` with a RecursionError.
+    Folders in it are first moved to its top, so that no path gets too long for the system and nothing here recurses: a
+    thousand folders inside each other are enough to end `shutil.rmtree` with a RecursionError.
 
     Raises:
         OSError: something in it cannot be removed; a link or a file in its place is left alone.
@@ -45,7 +45,7 @@ def remove_tree(folder: Path) -> None:
                 return
             if error.errno != errno.ENOTEMPTY:
                 raise
-            # Someone else who removes it too has moved folders to its top meanwhile.
+            # Another remover has moved folders to its top meanwhile.
         else:
             return
     raise OSError(errno.ENOTEMPTY, "something is written there while it is removed", str(folder))
@@ -66,7 +66,7 @@ def _empty(folder: Path) -> None:
                     elif place == folder:
                         todo.append(Path(entry.path))
                     else:
-                        # Moving a folder writes in it (its `..`), so it has to be opened to us first.
+                        # Moving a folder writes in it (its `..`), so open it to us first.
                         _open_to_us(Path(entry.path))
                         moved = folder / uuid.uuid4().hex
                         os.rename(entry.path, moved)  # noqa: PTH104

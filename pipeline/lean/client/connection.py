@@ -42,17 +42,17 @@ R = TypeVar("R")
 _NEVER_INTERRUPTED = frozenset({"frontend.distil"})
 # … and these end at once, so it does not matter which limit happens to be set.
 _LIGHT = frozenset({"stat", "reset", "goal.print", "goal.delete"})
-# How much later than asked the interrupt may come; so limits that shrink a little need no request each.
+# The greatest lateness of the interrupt, as a share: so limits that shrink a little need no request each.
 _LATE = 0.1
 _PANICKED = "Lean panicked, so its answers cannot be trusted"
 
 
 class Connection:
-    """A running REPL that answers requests. `start` makes it; it is also an async context manager that closes it.
+    """A running REPL that answers requests. Make it with `start`; as an async context manager it closes itself.
 
     Attributes:
-        generation: the number in the `StateRef`s that it makes; another one after every reset.
-        dialect: what the REPL understands.
+        generation: the number in its `StateRef`s; another one after every reset.
+        dialect: the REPL's.
     """
 
     def __init__(
@@ -89,19 +89,19 @@ class Connection:
         """Start the backend's REPL in `project` with these modules imported, wait until it is ready, and probe it.
 
         Args:
-            backend: which REPL.
+            backend: the REPL.
             imports: modules; none at all is an environment without even `Init`.
-            project: working directory, and where compiled modules are looked for.
+            project: working directory, with the compiled modules.
             ready_timeout_s: seconds until `ready.`, imports included; None: the backend's.
-            call_timeout_s: seconds for a call that names no limit.
+            call_timeout_s: seconds for a call without a limit of its own.
             grace_s: seconds between the REPL's own interrupt and the kill.
-            memory_bytes: cap on the private memory of the process and, by itself, of each that it starts
-                (RLIMIT_DATA). Compiled modules are mapped read-only and do not count.
-            dialect: taken as known, so that nothing is asked.
+            memory_bytes: cap on the private memory of the process and, separately, of each child (RLIMIT_DATA).
+                Compiled modules are mapped read-only and do not count.
+            dialect: the REPL's, if known; it is not probed then.
 
         Raises:
             ReplStartError: there is no backend, it could not be run, it ended or stayed silent, or it is no
-                pantograph-repl that this client knows; the text has what it said on standard error.
+                pantograph-repl of a known kind; the text has its standard error.
         """
         names = module_names(imports)
         process = await launched(backend, names, project=project, memory_bytes=memory_bytes, kind=ReplProcess)
@@ -126,7 +126,7 @@ class Connection:
             await process.close(grace_s=0.0)
             raise
 
-    # ---- what the process is
+    # ---- the process
 
     @property
     def pid(self) -> int:
@@ -150,14 +150,14 @@ class Connection:
     def rss_bytes(self) -> int:
         """Return the resident size of the process and all below it now, 0 when it is gone.
 
-        Compiled modules that several processes share count in each, so sums overstate.
+        Compiled modules shared by several processes count in each, so sums overstate.
         """
         return self._process.rss_bytes()
 
     async def close(self) -> None:
-        """End the process: by the end of its input, then by force, with everything it started.
+        """End the process: by the end of its input, then by force, with all its children.
 
-        One that owes an answer is ended at once, and who waits for the answer gets a `ReplDied`.
+        A process that owes an answer is ended at once, and its caller gets a `ReplDied`.
         """
         await self._process.close()
 
@@ -180,9 +180,9 @@ class Connection:
         *,
         states: tuple[StateRef, ...] = (),
     ) -> R:
-        """Send one request and return what `decode` makes of its answer and the generation that this belongs to.
+        """Send one request and return `decode(answer, generation)`.
 
-        `states` are those that the payload names.
+        `states` are those in the payload.
 
         Raises:
             StaleState: nothing was sent.
@@ -193,7 +193,7 @@ class Connection:
         try:
             return decode(raw, generation)
         except MalformedReply as error:
-            # Framing is intact, but a REPL that answers in unknown shapes is not one this client can drive.
+            # Framing is intact, but this client cannot drive a REPL that answers in unknown shapes.
             self._poison = f"it answered outside the protocol: {error}"
             raise ReplProtocolError(str(error), stderr=self.stderr) from error
 

@@ -1,8 +1,8 @@
 """The dialect of a `pantograph-repl`, found by probing it, and its consequences.
 
-The version that it prints is no guide (`0.3.7/v4.21.0`, builds of branches, fields that one release still accepts
-and ignores), so nothing is decided by it. Instead a few requests that make no state, and that every version
-refuses, are sent after `ready.`: how they are refused tells which commands exist.
+Its printed version is no guide (`0.3.7/v4.21.0`, builds of branches, fields that one release still accepts and
+ignores), so nothing is decided by it. Instead a few requests, stateless and refused by every version, are sent after
+`ready.`: the form of the refusals shows the known commands.
 
     older   no `frontend.distil`: `frontend.process` has `sorrys` and answers goals (up to about 0.3.5)
     middle  `frontend.distil`, but not yet `goal.subsume`; `sorrys` is accepted and does nothing (0.3.6, 0.3.7)
@@ -27,14 +27,14 @@ _UNKNOWN = "Unknown command"
 
 
 async def probe(ask: Ask) -> Dialect:
-    """Find out the dialect; `ask` sends one request and returns its reply object, error objects included.
+    """Determine the dialect; `ask` sends one request and returns its reply object, error objects included.
 
     Two requests for the newer dialect, three for the others; none makes a state or elaborates anything.
 
     Raises:
-        MalformedReply: a reply that no known version gives.
+        MalformedReply: a reply of no known version.
     """
-    # Both fields at once are refused by all; a command by its payload or, where it is unknown, by its name.
+    # All refuse both fields at once; a command is refused by its payload or, if unknown, by its name.
     reply = await ask("goal.start", {"expr": "True", "copyFrom": "True.intro"})
     if reply.get("error") not in ("arguments", "command"):
         raise MalformedReply(

@@ -2,22 +2,22 @@
 
     ReplError
     ├── ReplStartError          never became ready
-    │   └── ImportsRefused      Lean runs, and said that the imports fail
+    │   └── ImportsRefused      Lean runs, and rejected the imports
     ├── ReplDied                the process is gone; start another
     │   ├── ReplTimeout         no answer, not even to its own interrupt
-    │   └── ReplProtocolError   it wrote something that is no answer
+    │   └── ReplProtocolError   its output was no answer
     ├── ReplRefused             it answered with an error object and is still usable
     │   ├── BadRequest          our bug: ill-formed request, unknown command, unknown id or name
     │   ├── InputRejected       the given text does not parse, elaborate or compile
     │   ├── RequestFailed       well-formed, but cannot be done (no goals, wrong fragment, file error, …)
     │   ├── LimitReached        time, heartbeat or recursion limit inside Lean
     │   └── ReplSuspect         an error that escaped Lean's own handling; the client takes no further call
-    ├── UnsupportedByDialect    this version of the REPL does not have that
+    ├── UnsupportedByDialect    this version of the REPL lacks it
     └── StaleState              a state of another process, or of before a reset
 
-The REPL's words for error kinds differ between versions (`dialect.py`); `refusal` knows both.
-After a `ReplDied` the process is gone (killed by us if it had not died by itself). After a `ReplSuspect` it
-still runs but `Repl.alive` is False, so that it is recycled.
+The REPL's words for error kinds differ between versions (`dialect.py`); `refusal` knows both. After a `ReplDied` the
+process is gone (killed by us if it had not died by itself). After a `ReplSuspect` it still runs but `Repl.alive` is
+False, so that it is recycled.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class ReplStartError(ReplError):
 
 
 class ImportsRefused(ReplStartError):  # noqa: N818 - named by what happened
-    """Lean runs, and said that the imports fail."""
+    """Lean runs, and rejected the imports."""
 
 
 class ReplDied(ReplError):  # noqa: N818 - named by what happened
     """The REPL process ended, or had to be ended, while it owed an answer.
 
-    `returncode` is None when it is not known; `stderr` holds the last lines that it wrote there.
+    `returncode` is None when unknown; `stderr` holds the last lines of standard error.
     """
 
     def __init__(self, message: str, *, returncode: int | None = None, stderr: str = "") -> None:
@@ -52,14 +52,14 @@ class ReplTimeout(ReplDied):
 
 
 class ReplProtocolError(ReplDied):
-    """The REPL wrote something that is no answer of the protocol, and was killed."""
+    """The REPL wrote something outside the protocol, and was killed."""
 
 
 class ReplRefused(ReplError):  # noqa: N818 - named by what happened
     """The REPL answered with an error object.
 
-    `kind` is the protocol's word (`command`, `index`, `parse`, `elab`, `io`, …), `desc` its text and `command`
-    what was asked. What is raised is always one of the subclasses below; see `refusal`.
+    `kind` is the protocol's word (`command`, `index`, `parse`, `elab`, `io`, …), `desc` its text and `command` the
+    request. Only the subclasses below are raised; see `refusal`.
     """
 
     def __init__(self, kind: str, desc: str, *, command: str = "") -> None:
@@ -70,15 +70,15 @@ class ReplRefused(ReplError):  # noqa: N818 - named by what happened
 
 
 class BadRequest(ReplRefused):
-    """The request was wrong in itself: a bug of this program, or an id or name that does not exist (`index`)."""
+    """The request was wrong in itself: a bug of this program, or an unknown id or name (`index`)."""
 
 
 class InputRejected(ReplRefused):
-    """The text that was given (a term, a type, a file to distil or refactor) is not valid Lean here."""
+    """The given text (a term, a type, a file to distil or refactor) is not valid Lean here."""
 
 
 class RequestFailed(ReplRefused):
-    """The request was understood and could not be done; the state that it named is unchanged."""
+    """The REPL understood the request and could not do it; the state is unchanged."""
 
 
 class LimitReached(ReplRefused):
@@ -86,11 +86,11 @@ class LimitReached(ReplRefused):
 
 
 class ReplSuspect(ReplRefused):
-    """An error that escaped the handler it should have met, or of a kind no one knows: recycle the process."""
+    """An error that escaped its handler, or of an unknown kind: recycle the process."""
 
 
 class UnsupportedByDialect(ReplError):  # noqa: N818 - named by what happened
-    """This REPL's version does not have the command or the field; the text names both and the remedy."""
+    """This REPL's version lacks the command or the field; the text names both and the remedy."""
 
 
 class StaleState(ReplError):  # noqa: N818 - named by what happened
@@ -98,7 +98,7 @@ class StaleState(ReplError):  # noqa: N818 - named by what happened
 
 
 class MalformedReply(ReplError):  # noqa: N818 - named by what happened
-    """A reply does not have the shape that the protocol promises; the client turns it into ReplProtocolError."""
+    """A reply breaks the shape promised by the protocol; the client turns it into ReplProtocolError."""
 
 
 # The older line's words (up to about 0.3.7) and the newer ones; no word means different things in the two.
@@ -116,7 +116,7 @@ _CLASSES: dict[str, type[ReplRefused]] = {
     "exception": RequestFailed,
     "invalid": RequestFailed,
     "structure": RequestFailed,
-    "io": RequestFailed,  # newer: files, and what was core and internal
+    "io": RequestFailed,  # newer: files, and the older core and internal
     "core": LimitReached,  # older; newer: io
     "internal": LimitReached,  # older; newer: io
     "main": ReplSuspect,
@@ -125,7 +125,7 @@ _ESCAPED = "unexpected internal error"
 _LIMITS = ("interrupt", "deterministic) timeout", "heartbeats", "maximum recursion depth", "deep recursion")
 # These compile whole files and answer `io` with the compiler's messages.
 _COMPILING = frozenset({"frontend.distil"})
-# Inside the tactic sandbox nothing touches a file: what escapes from it is a limit or another runtime exception.
+# The tactic sandbox touches no file: an error escaping from it is a limit or another runtime exception.
 _RUNTIME = frozenset({"io", "core", "internal"})
 
 
@@ -137,7 +137,7 @@ def refusal(kind: str, desc: str, *, command: str) -> ReplRefused:
         if desc.startswith(_ESCAPED):
             result = ReplSuspect
         elif command in _COMPILING and desc != "interrupt":
-            # The compiler's messages may well speak of heartbeats; the text is what was refused.
+            # The compiler's messages may well speak of heartbeats; still the text was refused.
             result = InputRejected
         elif any(mark in first for mark in _LIMITS):
             result = LimitReached
@@ -145,11 +145,11 @@ def refusal(kind: str, desc: str, *, command: str) -> ReplRefused:
 
 
 def is_failed_tactic(error: ReplRefused) -> bool:
-    """Return whether an error object in answer to `goal.tactic` means that the tactic failed, no more."""
+    """Return whether an error object in answer to `goal.tactic` means only that the tactic failed."""
     return error.kind in _RUNTIME and not isinstance(error, ReplSuspect)
 
 
 def short(text: str) -> str:
-    """Return the text, or its beginning and its end: what a dying process said last is what matters."""
+    """Return the text, or its beginning and its end: a dying process's last words matter most."""
     text = " ".join(text.split())
     return text if len(text) <= 600 else f"{text[:250]} … {text[-340:]}"

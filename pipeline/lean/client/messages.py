@@ -1,8 +1,8 @@
 """The REPL's replies as typed frozen values, decoded strictly.
 
 Field names follow Python's style (`userName` is `user_name`). A missing or mistyped promised key raises
-`MalformedReply` with its path; other keys are ignored, because newer versions add some. What the wire leaves out when
-it is the usual value has that value here. Not here: what a reply is worth as evidence (`pipeline.gate`).
+`MalformedReply` with its path; other keys are ignored, because newer versions add some. A field left out on the wire
+has its usual value here. The worth of a reply as evidence is `pipeline.gate`'s.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Message:
 
     @property
     def is_sorry_warning(self) -> bool:
-        """Lean says "declaration uses 'sorry'"; its text changed over the versions, its kind did not."""
+        """Whether it is Lean's "declaration uses 'sorry'"; the text changed over the versions, the kind did not."""
         return self.kind == SORRY_KIND or self.data.startswith("declaration uses ")
 
     def render(self) -> str:
@@ -106,7 +106,7 @@ class Expression:
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """One hypothesis. `name` is Lean's internal name, `user_name` what people and tactics call it."""
+    """One hypothesis. `name` is Lean's internal name, `user_name` the one for people and tactics."""
 
     name: str
     user_name: str
@@ -146,12 +146,12 @@ class Variable:
         return text
 
 
-# The hypotheses of a reply by all that there is to nearly every one: name, user name, whether inaccessible, type.
+# The hypotheses of a reply by the fields of nearly every one: name, user name, whether inaccessible, type.
 _Known = dict[tuple[object, ...], Variable]
 
 
 def _hypotheses(raw: object, where: str, known: _Known) -> tuple[Variable, ...]:
-    """Decode a goal's hypotheses; one that is the same as an earlier one of the reply is the same object."""
+    """Decode a goal's hypotheses; equal ones of the reply are one object."""
 
     def one(item: Any, at: str) -> Variable:
         try:
@@ -173,7 +173,7 @@ def _hypotheses(raw: object, where: str, known: _Known) -> tuple[Variable, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """One goal of a state: hypotheses and target. `user_name` is its case tag, None when it has none."""
+    """One goal of a state: hypotheses and target. `user_name` is its case tag, None without one."""
 
     name: str
     target: Expression
@@ -215,12 +215,12 @@ class Goal:
 
 
 def goals_from_json(raw: object, where: str) -> tuple[Goal, ...]:
-    """Decode the goals of a state. They share most of their hypotheses, of which each is made once."""
+    """Decode the goals of a state. They share most of their hypotheses, so each is made once."""
     return wire.list_(raw, where, functools.partial(Goal.from_json, known={}))
 
 
 def render_goals(goals: tuple[Goal, ...]) -> str:
-    """Return all goals of a state as one text; states that render the same are the same to a search."""
+    """Return all goals of a state as one text, the same for states equal to a search."""
     return "\n".join(goal.render() for goal in goals)
 
 
@@ -228,8 +228,8 @@ def render_goals(goals: tuple[Goal, ...]) -> str:
 class Unit:
     """One top-level command of a processed file; the byte range reaches to the start of the next one.
 
-    The last two fields are filled by the older dialect alone, where it is asked for the goals of sorries: one state of
-    all sorries of the unit, and its goals.
+    Only the older dialect fills the last two fields, if asked for the goals of sorries: one state of all sorries of the
+    unit, and its goals.
     """
 
     byte_start: int
@@ -262,7 +262,7 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One search target that `frontend.distil` made out of a declaration with sorries."""
+    """One search target, made by `frontend.distil` from a declaration with sorries."""
 
     state: StateRef
     goals: tuple[Goal, ...]
@@ -276,10 +276,9 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class TacticOk:
-    """The tactic ran. No goals left is a hint that the statement may be proved, never a proof.
+    """The tactic ran. No goals left hints at a proof, and never is one.
 
-    `has_sorry` and `has_unsafe` are about the terms of this step alone: a sorried lemma that it cites does not
-    show in them.
+    `has_sorry` and `has_unsafe` are about the terms of this step alone: they do not show a sorry in a cited lemma.
     """
 
     state: StateRef
@@ -298,7 +297,7 @@ class TacticOk:
 class TacticFailed:
     """The tactic failed; no state was made. `interrupted`: it ran into the time, heartbeat or recursion limit.
 
-    Limits come as error objects; then `messages` has one of our making whose `kind` is the error's.
+    Limits come as error objects; then `messages` has one of our making with the error's `kind`.
     """
 
     messages: tuple[Message, ...]
@@ -320,7 +319,7 @@ TacticResult = TacticOk | TacticFailed | TacticParseError
 
 
 def tactic_result(raw: Json, generation: int) -> TacticResult:
-    """Decode a reply of `goal.tactic` that is not an error object."""
+    """Decode a reply of `goal.tactic` without an error object."""
     where = "goal.tactic"
     if "parseError" in raw:
         return TacticParseError(wire.text(raw, "parseError", where))
@@ -357,7 +356,7 @@ def targets(raw: Json, generation: int) -> tuple[Target, ...]:
 
 
 def started(raw: Json, generation: int) -> StateRef:
-    """Decode a reply of `goal.start`; the goals are not told (see `goal.print`)."""
+    """Decode a reply of `goal.start`, which is without goals (see `goal.print`)."""
     return StateRef(wire.natural(raw, "stateId", "goal.start"), generation)
 
 

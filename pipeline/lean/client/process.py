@@ -411,7 +411,7 @@ def excerpt(line: bytes | bytearray) -> str:
 
 
 def _tree(pid: int) -> list[int]:
-    """Return the living processes of the tree below and with this one."""
+    """Return the process and its descendants, as far as they live."""
     result, todo = [], [pid]
     while todo:
         one = todo.pop()

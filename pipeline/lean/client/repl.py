@@ -1,9 +1,8 @@
-"""The commands of one `pantograph-repl` process that this program uses, as methods.
+"""The commands of one `pantograph-repl` process used by this program, as methods.
 
-Each says what has to be kept in mind for it. Lean's decoder does not honour the defaults of its structures, so every
-Bool is in the payload. What was learned of the REPL's version is `Repl.dialect`. After any `ReplDied` the process is
-gone; starting another is the caller's (the pool's) business. How requests travel is `connection.py`'s, which REPL to
-start `backend.py`'s, and what a result is worth `pipeline.gate`'s.
+Lean's decoder does not honour the defaults of its structures, so every Bool is in the payload. `Repl.dialect` holds the
+findings on the REPL's version. After any `ReplDied` the process is gone; starting another is up to the caller (the
+pool). `connection.py` carries requests, `backend.py` chooses the REPL, and `pipeline.gate` judges results.
 """
 
 from __future__ import annotations
@@ -34,15 +33,15 @@ from pipeline.lean.client.messages import (
 
 
 class Repl(Connection):
-    """One running REPL. Make it with `Repl.start`; it is also an async context manager that closes it."""
+    """One running REPL. Make it with `Repl.start`; as an async context manager it closes itself."""
 
     async def process(
         self, text: str, *, inherit_env: bool = False, timeout_s: float | None = None
     ) -> tuple[Unit, ...]:
         """Elaborate a text; errors in it are messages of its units.
 
-        Its scope is fresh: what an earlier text opened or declared as variables is not in effect, even where its
-        environment was inherited.
+        Its scope is fresh: an earlier text's `open`s and variables are not in effect, even under its inherited
+        environment.
         """
         return await self._process_text(text, inherit_env=inherit_env, sorrys=False, timeout_s=timeout_s)
 
@@ -106,16 +105,16 @@ class Repl(Connection):
         mine = tuple(state for state in states if state.generation == self.generation)
         if mine:
             payload = {"stateIds": [state.id for state in mine]}
-            # A reset that is on its way already frees them as well.
+            # A reset on its way already frees them as well.
             with contextlib.suppress(StaleState):
                 await self.ask("goal.delete", payload, lambda _raw, _generation: None, states=mine)
 
     async def stat(self) -> int:
-        """Return the number of goal states that the process holds."""
+        """Return the number of goal states in the process."""
         return await self._count("stat")
 
     async def reset(self) -> int:
-        """Drop all goal states and return how many there were. Ids start again, so older refs become stale."""
+        """Drop all goal states and return their number. Ids start again, so older refs become stale."""
         return await self._count("reset")
 
     async def _count(self, command: str) -> int:

@@ -1,13 +1,12 @@
-"""Search through Lean's own language server, which every toolchain brings: the REPL's requests, answered by it.
+"""Search through Lean's own language server, part of every toolchain, by the REPL's requests and answers.
 
 `ServerRepl` takes the commands of `repl.py` and answers as `pantograph-repl` does, so that the pool, sessions and
 searches do not know the difference. The server knows texts and no states: a state here is a text with holes, each with
-the steps that were taken in it. A tactic is one more step, and the whole text is sent again; Lean elaborates from the
-place where it differs from the last one. What is left to prove is asked for at an `all_goals sorry` behind the steps.
+the steps taken in it. A tactic is one more step, and the whole text is sent again; Lean elaborates from the first
+difference to the last text. The goals left are asked for at an `all_goals sorry` behind the steps.
 
-Going from one branch of a search to another costs the steps below the place where they part. What stands before the
-text (a session's prefix) costs some time for each of its commands with every request, so that from a few commands on it
-is compiled and imported.
+Going from one branch of a search to another costs the steps below their fork. Each command before the text (a
+session's prefix) costs some time with every request, so a prefix of more than a few is compiled and imported.
 """
 
 from __future__ import annotations
@@ -48,23 +47,23 @@ from pipeline.lean.source.imports import lean_options
 from pipeline.lean.source.scanner import SourceFile, parse
 
 _DELAY = "server.reportDelayMs"
-"""Without this option at 0 each answer waits for 200 ms, in case that more is to be said at once. An older Lean may not
-know it: with an unknown option the server or its worker ends."""
+"""Without this option at 0 each answer waits for 200 ms, in case there is more. An older Lean may not know it: with an
+unknown option the server or its worker ends."""
 _URI = "file:///nonexistent/Search.lean"
-"""The document, which lies nowhere."""
+"""The document, which exists nowhere."""
 _FATAL_PROGRESS = 2
-"""The kind of `$/lean/fileProgress` that says that no more will come of a file; its answers may be on their way."""
+"""The kind of `$/lean/fileProgress` that ends a file; answers may still be on their way."""
 _AFTER_FATAL_S = 2.0
 _HEADER = re.compile(rb"Content-Length: *(\d+)\r\n(?:[^\r\n]+\r\n)*\r\n", re.IGNORECASE)
 _SEVERITIES = {1: "error", 2: "warning", 3: "information", 4: "information"}
 _NO_PARSE = re.compile(r"(?:<input>:\d+:\d+: )?(?:unexpected|expected|unterminated) ")
 _LIMITS = ("(deterministic) timeout", "maximum recursion depth", "heartbeats")
 _MOST_ABOVE = 8
-"""Commands above the text; what is more is compiled. Each costs about 0.7 ms a request, starting anew 200 ms once."""
+"""Commands above the text; more are compiled. Each costs about 0.7 ms a request, starting anew 200 ms once."""
 _PRIVATE = re.compile(r"\bprivate\b")
 _REST = "all_goals sorry"
 _AS_IT_IS = "set_option autoImplicit false in\n"
-"""A statement by itself has no names but those that it binds."""
+"""A statement by itself has no names but its own bound ones."""
 _SCOPE = re.compile(r"^.*?\b(?:namespace|section)\b")
 
 
@@ -80,7 +79,7 @@ class _Refused(Exception):  # noqa: N818 - becomes an error object of the protoc
 
 @dataclass(frozen=True, slots=True)
 class _Hole:
-    """A `sorry` of a state's text: its offsets in code points, the steps in its place, the goals that they leave."""
+    """A `sorry` of a state's text: its offsets in code points, the steps in its place, the goals after them."""
 
     start: int
     end: int
@@ -96,7 +95,7 @@ class _State:
 
     @property
     def goals(self) -> list[_Object]:
-        """The goals as the REPL has them: those of a hole in which nothing was done keep their names."""
+        """The goals as the REPL has them: goals of an untouched hole keep their names."""
         return [
             {**_goal(goal), "name": f"{number}.{hash(hole.steps):x}.{at}"}
             for number, hole in enumerate(self.holes)
@@ -128,7 +127,7 @@ class _Message:
     end: tuple[int, int]
 
     def to_json(self) -> _Object:
-        """Return it as the REPL has it, with lines from 1."""
+        """Return it in the REPL's form, with lines from 1."""
         (line, column), (end_line, end_column) = self.start, self.end
         return {
             "severity": self.severity,
@@ -150,7 +149,7 @@ async def start_repl(
     memory_bytes: int | None = None,
     dialect: Dialect | None = None,
 ) -> Repl:
-    """Start what the backend has: the language server or a REPL. Arguments and errors are those of their `start`."""
+    """Start the backend's language server or REPL. Arguments and errors are those of their `start`."""
     if backend.kind == "server":
         return await ServerRepl.start(
             backend,
@@ -175,7 +174,7 @@ async def start_repl(
 
 
 _delayed: set[LeanBackend] = set()
-"""Servers that do not know the option `_DELAY`, as found out by starting them."""
+"""Servers without the option `_DELAY`, by their failed starts."""
 
 
 class ServerRepl(Repl):
@@ -226,7 +225,7 @@ class ServerRepl(Repl):
     ) -> Self:
         """Start the server in `project` and load the imports. Arguments and errors are those of `Repl.start`.
 
-        `header` is that of a file that begins with `module` or `prelude`: it has the same imports.
+        `header` is that of a file with `module` or `prelude` at its beginning: it has the same imports.
         """
         names = module_names(imports)
         options = tuple(f"-D{option}" for option in await asyncio.to_thread(lean_options, project))
@@ -317,7 +316,7 @@ class ServerRepl(Repl):
         return repl
 
     async def close(self) -> None:
-        """End the server and remove what was compiled for it."""
+        """End the server and remove the modules compiled for it."""
         await super().close()
         self._compiler.close()
 
@@ -332,7 +331,7 @@ class ServerRepl(Repl):
             data = await self._process.frame(_HEADER, ends - time.monotonic(), what)
             if data is None:
                 return None
-            # A server that never stops speaking keeps nobody else from their turn.
+            # Take turns with others, even if the server never stops talking.
             await asyncio.sleep(0)
             try:
                 message = wire.loads(data)
@@ -346,7 +345,7 @@ class ServerRepl(Repl):
             return message
 
     async def _request(self, method: str, params: _Object, ends: float) -> Any:
-        """Send a request and return its result, whatever else comes before it.
+        """Send a request and return its result, skipping other messages.
 
         Raises:
             ReplTimeout: no answer; the process is gone.
@@ -362,7 +361,7 @@ class ServerRepl(Repl):
         raise await self._process.fatal(ReplTimeout, f"{method}: no answer")
 
     async def _elaborated(self, text: str, ends: float) -> list[_Message] | None:
-        """Send the document and return what Lean says of it; None if it has not ended in time."""
+        """Send the document and return Lean's messages on it; None if it has not ended in time."""
         whole = self._header + self._prefix + text
         self._version += 1
         version = {"uri": _URI, "version": self._version}
@@ -381,7 +380,7 @@ class ServerRepl(Repl):
 
     @asynccontextmanager
     async def _shaped(self, what: str) -> AsyncIterator[None]:
-        """Make one typed error of an answer that has another shape than Lean's."""
+        """Turn the errors of an answer in an unknown shape into one typed error."""
         try:
             yield
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
@@ -389,7 +388,7 @@ class ServerRepl(Repl):
             raise await self._process.fatal(ReplProtocolError, text[:500]) from error
 
     async def _said_of(self, whole: str, number: int, ends: float, what: str) -> list[_Message] | None:
-        """Return the messages about the document's present version, which end with the answer of this number."""
+        """Return the messages about the document's present version, up to the answer with this number."""
         result: list[_Object] = []
         fatal = False
         while (message := await self._receive(ends, what)) is not None:
@@ -412,7 +411,7 @@ class ServerRepl(Repl):
         return None
 
     async def _told(self, text: str, limit_s: float) -> list[_Message]:
-        """Return what Lean says of a text, and not of what is above it; one that takes too long is withdrawn.
+        """Return Lean's messages on a text, without those on the text above it; withdraw a text after its limit.
 
         Raises:
             _Refused: it took too long.
@@ -469,7 +468,7 @@ class ServerRepl(Repl):
             try:
                 return await self._answers[command](options, max(0.1, limit_s - self._grace_s))
             except asyncio.CancelledError:
-                # Its answer would be read as the next one's.
+                # Its answer would be taken for the next one's.
                 await self._process.fatal(ReplDied, f"{command}: given up with its answer outstanding")
                 raise
         except _Refused as error:
@@ -504,14 +503,14 @@ class ServerRepl(Repl):
         if payload.get("inheritEnv"):
             self._prefix += _closed(text, source)
             self._above += len(source.commands)
-            # A private constant is known by its name in its own file only, and where a `module` file imports all.
+            # A private constant keeps its name in its own file only, and under a `module` file's `import all`.
             hides = not self._is_module and _PRIVATE.search(self._prefix)
             if self._above > _MOST_ABOVE and not hides:
                 await self._compile(limit_s)
         return {"units": units}
 
     async def _compile(self, limit_s: float) -> None:
-        """Have what is above the text in a compiled module; what does not compile stays above it."""
+        """Compile the text above into a module; it stays above if it does not compile."""
         module = await self._compiler.compile(self._header + self._prefix, limit_s)
         if module is not None:
             own = f"public import {module}\nimport all {module}\n"
@@ -596,7 +595,7 @@ class ServerRepl(Repl):
 
 
 class _Compiler:
-    """Compiles texts into modules of a folder that the server reads, in a sandbox of their own."""
+    """Compiles texts into modules of a folder for the server, in a sandbox of their own."""
 
     def __init__(
         self, backend: LeanBackend, project: Path, options: tuple[str, ...], memory_bytes: int | None
@@ -651,7 +650,7 @@ def _error(message: _Object) -> str:
 
 
 def _closed(text: str, source: SourceFile) -> str:
-    """Return a text with its open scopes closed and its settings kept inside: what follows starts afresh."""
+    """Return a text with its open scopes closed and its settings kept inside, so that later text starts afresh."""
     scopes: list[str] = []
     for command in source.commands:
         if command.closes:
@@ -664,9 +663,9 @@ def _closed(text: str, source: SourceFile) -> str:
 
 
 def _steps(tactic: str, *, goal: int, goals: int) -> tuple[str, ...]:
-    """Return the steps that run a tactic on one of several goals, with the others where they were."""
+    """Return the steps to run a tactic on one of several goals, with the others in their places."""
     body = "\n".join(f"  {line}" if line.strip() else "" for line in tactic.split("\n"))
-    # In brackets, so that a text that is no whole tactic cannot take what follows for its own.
+    # In brackets, so that an unfinished tactic cannot take the text behind it for its own.
     step = f"focus (\n{body}\n)" if goals > 1 else f"(\n{body}\n)"
     return (f"rotate_left {goal}", step, f"rotate_right {goal}") if goal else (step,)
 
@@ -674,7 +673,7 @@ def _steps(tactic: str, *, goal: int, goals: int) -> tuple[str, ...]:
 def _filled(hole: _Hole, indent: str) -> tuple[str, int]:
     """Return a hole with its steps, and the offset in it behind them."""
     lines = [f"{indent}{line}" if line else "" for step in hole.steps for line in step.split("\n")]
-    # A sorry takes the first goal; what stands behind it has the others.
+    # A sorry takes the first goal; the text behind it has the others.
     start, end = ("(by\n", ")") if hole.term else ("(focus (\n", "))")
     body = start + "\n".join(lines) + "\n" + indent
     return f"{body}{_REST}{end}", len(body)

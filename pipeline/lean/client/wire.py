@@ -1,7 +1,7 @@
 """Strict reading of the REPL's JSON: each helper returns a typed value or raises `MalformedReply` with its path.
 
-`where` is the path so far (`goal.tactic.goals[2]`). A key that may be left out is read by an `optional_*` helper
-or with a default; null and absent are the same there, as they are to the REPL.
+`where` is the path so far (`goal.tactic.goals[2]`). An `optional_*` helper or a default reads a key that may be left
+out; null and absent are the same there, as they are to the REPL.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def loads(data: bytes) -> object:
-    """Decode JSON in UTF-8. Half a surrogate pair, which no one could write down again, is a ValueError like the rest.
+    """Decode JSON in UTF-8. Half a surrogate pair, which cannot be written again, is a ValueError like the rest.
 
     Raises:
         ValueError, RecursionError: it is no JSON, or nested beyond all measure.
@@ -30,7 +30,7 @@ def loads(data: bytes) -> object:
 
 
 def object_(raw: object, where: str) -> Json:
-    # An exact dict is what json.loads makes; the abstract check is ten times slower and only for others.
+    # `json.loads` makes exact dicts; the abstract check is ten times slower and only for others.
     if type(raw) is not dict and not isinstance(raw, Mapping):
         raise MalformedReply(f"{where}: expected an object, got {shown(raw)}")
     return raw
@@ -71,7 +71,7 @@ def list_(raw: object, where: str, one: Callable[[object, str], T]) -> tuple[T, 
     try:
         return tuple([one(item, where) for item in raw])
     except MalformedReply:
-        # Once more, for the path: only the item that is at fault needs one, and lists are long.
+        # Once more, for the path: only the faulty item needs one, and lists are long.
         for index, item in enumerate(raw):
             one(item, f"{where}[{index}]")
         raise
@@ -90,5 +90,5 @@ def byte_range(raw: object, where: str) -> tuple[int, int]:
 
 
 def without_none(table: dict[str, object]) -> dict[str, object]:
-    """Drop what the wire leaves out: fields whose value is None."""
+    """Drop fields with the value None, which the wire leaves out."""
     return {key: value for key, value in table.items() if value is not None}

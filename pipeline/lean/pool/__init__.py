@@ -20,12 +20,12 @@ class PoolLimits:
     """Bounds of a pool.
 
     Attributes:
-        processes: how many may exist at once.
+        processes: the greatest number at once.
         memory_bytes: of one process; its hard limit on private memory.
-        recycle_bytes: the resident size of a process above which it is replaced between two calls. None: three
-            quarters of `memory_bytes`.
+        recycle_bytes: the greatest resident size of a process kept after a call. None: three quarters of
+            `memory_bytes`.
         total_memory_bytes: of all together; lowers `processes` so that their hard limits fit. None: no such bound.
-        calls: after so many requests a process is replaced.
+        calls: the number of requests after which a process is replaced.
         ready_timeout_s, call_timeout_s, grace_s: see `Repl.start`; None: the backend's. A call's own limit is
             interrupted in band, and `grace_s` later the process is killed.
         setup_timeout_s: for each text of a setup, which may be most of a file.
@@ -53,7 +53,7 @@ class PoolLimits:
 
     @property
     def capacity(self) -> int:
-        """The number of processes that may exist at once, memory considered."""
+        """The greatest number of processes at once, memory considered."""
         if self.total_memory_bytes is None:
             return self.processes
         return min(self.processes, self.total_memory_bytes // self.memory_bytes)

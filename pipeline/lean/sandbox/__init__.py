@@ -1,3 +1,3 @@
-"""Run a stranger's program: what it sees, what it may use, which hosts it reaches, and its certain end."""
+"""Run a stranger's program: its view, its resources, its hosts, and its certain end."""
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Inside a sandbox: give a program the proxy that waits behind a unix socket, and nothing else of a network.
+"""Inside a sandbox: give a program the proxy behind a unix socket, and nothing else of a network.
 
 Run as `python -I -S -c <this file's text> SOCKET PROGRAM ARGUMENTS...`: listens on the sandbox's own loopback, names
-that address in the proxy variables of the program's environment, and carries bytes between the two. Which hosts may
-be reached is decided outside (`pipeline.lean.sandbox.network`). Standard library only; exits as the program does.
+that address in the proxy variables of the program's environment, and carries bytes between the two. The list of hosts
+is enforced outside (`pipeline.lean.sandbox.network`). Standard library only; exits as the program does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CHUNK_BYTES = 65536
 
 def main(arguments: list[str]) -> int:
     path, *command = arguments
-    # It goes to the program too, whose end we wait for. A handler, for it would inherit that we ignore it.
+    # It goes to the program too, whose end we wait for. A handler, since the program would inherit an ignored signal.
     signal.signal(signal.SIGTERM, lambda *_: None)
     listener = socket.create_server(("127.0.0.1", 0), backlog=64)
     proxy = f"http://127.0.0.1:{listener.getsockname()[1]}"

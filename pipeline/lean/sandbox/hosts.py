@@ -1,4 +1,4 @@
-"""The hosts that fetching packages may speak to, unless the settings say otherwise. Imports nothing."""
+"""The allowed hosts for fetching packages, unless the settings say otherwise. Imports nothing."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ DEFAULT_HOSTS = (
     "reservoir.lean-lang.org",
     "releases.lean-lang.org",
 )
-"""Where Lean projects' packages and Mathlib's compiled files come from; `*.` is all that is below a name."""
+"""The sources of Lean projects' packages and of Mathlib's compiled files; `*.` is every name below one."""

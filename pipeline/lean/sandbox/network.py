@@ -1,10 +1,10 @@
 """The only way out of a sandbox: an HTTP CONNECT proxy that lets named hosts pass and reports every refusal.
 
-Owns the rules (`Rules`), the proxy (`Gateway`, a thread with its own event loop, on a unix socket and, for git, on
-the loopback) and the command that joins a sandboxed program to it (`forwarded`). A host passes by its name, on ports
-443 and 80; a literal address never does, and neither does a name that leads to an address that is not public:
-looked up once, and the connection goes to the very addresses that were looked at, so that a name cannot change its
-mind in between. What travels inside a connection is the program's own TLS and is not looked at.
+Owns the rules (`Rules`), the proxy (`Gateway`, a thread with its own event loop, on a unix socket and, for git, on the
+loopback) and the command that joins a sandboxed program to it (`forwarded`). A host passes by its name, on ports 443
+and 80; a literal address never does, nor a name with an address outside of the public ones. The name is looked up once,
+and the connection goes to the very addresses that passed, so a name cannot change its mind in between. Inside a
+connection the program speaks its own TLS, which is not looked at.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _HOST = re.compile(r"(?=.{1,253}\Z)[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?(\.[a-z0-9_](
 _NUMERIC = re.compile(r"(0x[0-9a-f]*|[0-9]+)")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _UNICAST = ipaddress.IPv6Network("2000::/3")
-"""All that IPv6 has given out as public; what is beyond is local to a site, translated, or no one's."""
+"""IPv6's public addresses; all others are local to a site, translated, or unassigned."""
 _PROTOCOLS = ipaddress.IPv4Network("192.0.0.0/24")
 _AZURE_AGENT = ipaddress.IPv4Address("168.63.129.16")
-"""A public address by its number, and the host of the machine that asks: it hands out the machine's credentials."""
+"""A public address by its number, but the host of the machine that asks: it gives out the machine's credentials."""
 _HEAD_BYTES = 8192
 _HEAD_S = 20.0
 _CONNECT_S = 20.0
@@ -51,7 +51,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A connection that was not made: to where ("host:port" as far as it could be read), and why."""
+    """A refused connection: its target ("host:port" as far as readable), and the reason."""
 
     target: str
     reason: str
@@ -59,7 +59,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The hosts that may be reached: names or globs such as `*.example.org`, compared in lower case.
+    """The allowed hosts: names or globs such as `*.example.org`, compared in lower case.
 
     `private_addresses` lets a name resolve to any address, for machines that replace the internet in tests.
     """
@@ -69,7 +69,7 @@ class Rules:
     private_addresses: bool = False
 
     def refuses(self, host: str, port: int) -> str | None:
-        """Return why the host may not be reached, or None if it may."""
+        """Return the reason against the host, or None if it may be reached."""
         name = host.lower().removesuffix(".")
         if _is_literal(name):
             return "a literal address; only names can be allowed"
@@ -82,7 +82,7 @@ class Rules:
         return None
 
     def refuses_addresses(self, addresses: Sequence[str]) -> str | None:
-        """Return why a name that leads to these addresses may not be reached, or None."""
+        """Return the reason against a name with these addresses, or None."""
         if not addresses:
             return "the name leads to no address"
         hidden = [address for address in addresses if not _is_public(address)]
@@ -94,8 +94,8 @@ class Rules:
 class Gateway:
     """The running proxy. A context manager; `refusals` may be read after its end too.
 
-    `socket` is what a sandbox gets bound in. With `tcp`, `url` is the same proxy on this machine's loopback, for
-    programs that run outside of a sandbox.
+    Bind `socket` into a sandbox. With `tcp`, `url` is the same proxy on this machine's loopback, for programs outside
+    of a sandbox.
     """
 
     def __init__(self, rules: Rules, *, tcp: bool = False, resolver: Resolver | None = None) -> None:
@@ -125,7 +125,7 @@ class Gateway:
 
     @property
     def passed(self) -> tuple[str, ...]:
-        """Every target that was connected to."""
+        """The targets of all connections made."""
         return tuple(self._passed)
 
     def __enter__(self) -> Gateway:
@@ -192,7 +192,7 @@ class Gateway:
         try:
             try:
                 if self._open > _MOST_CONNECTIONS:
-                    # Before its head is read: those that say nothing would use up our descriptors.
+                    # Before its head is read: silent clients would use up our descriptors.
                     raise _RefusedError(429, "", f"more than {_MOST_CONNECTIONS} connections at once")
                 async with asyncio.timeout(_HEAD_S):
                     head = await reader.readuntil(b"\r\n\r\n")
@@ -250,12 +250,12 @@ class _RefusedError(Exception):
 
 
 def _plain(text: str) -> str:
-    """Return what a program sent as text that may be shown on a terminal."""
+    """Return a program's text, made fit for a terminal."""
     return "".join(letter if letter.isascii() and letter.isprintable() else "?" for letter in text)
 
 
 def _remove_orphans() -> None:
-    """Remove the folders of gateways whose process was killed."""
+    """Remove the folders of gateways with a killed process."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
         if owner.isdecimal() and not Path("/proc", owner).exists():
@@ -263,9 +263,9 @@ def _remove_orphans() -> None:
 
 
 def forwarded(gateway_socket: Path) -> tuple[tuple[str, ...], tuple[Path, ...]]:
-    """Return what to put before a sandboxed program so that it has the proxy, and what to bind for that.
+    """Return a prefix that gives a sandboxed program the proxy, and the paths to bind for it.
 
-    The interpreter runs isolated: no site packages, no variable and no folder of the project is looked at.
+    The interpreter runs isolated: it reads no site packages, no variable and no folder of the project.
     """
     python = Path(sys.executable).resolve()
     source = Path(forwarder.__file__).read_text("utf-8")
@@ -285,7 +285,7 @@ async def _join(
     target_reader: asyncio.StreamReader,
     target_writer: asyncio.StreamWriter,
 ) -> None:
-    """Carry bytes both ways until both sides have ended, or neither has said anything for a while."""
+    """Carry bytes both ways until both sides have ended, or neither has sent anything for a while."""
     clock = asyncio.get_running_loop().time
     last = clock()
 
@@ -341,7 +341,7 @@ def _is_public_itself(address: Address) -> bool:
 
 
 def _meant(address: Address) -> Sequence[Address]:
-    """Return the address and those IPv4 addresses that it carries inside."""
+    """Return the address and the IPv4 addresses inside it."""
     if isinstance(address, ipaddress.IPv4Address):
         return (address,)
     if address.ipv4_mapped is not None:

@@ -1,7 +1,7 @@
-"""Git attributes by which a checkout of a file differs from what is committed.
+"""Git attributes that make a checkout of a file differ from its commit.
 
-`ident` writes text, a filter or an encoding anything, `eol=crlf` other line ends: Lean reads the checkout, and whoever
-reads a mirror's objects reads something else.
+`ident` writes text, a filter or an encoding anything, `eol=crlf` other line ends: Lean reads the checkout, and a reader
+of a mirror's objects something else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Attributes:
     """The attributes of a commit's files.
 
     Args:
-        text_of: the text of the file with a path, None where there is none.
+        text_of: the text of the file with a path, None without one.
     """
 
     def __init__(self, text_of: Callable[[str], str | None]) -> None:
@@ -29,7 +29,7 @@ class Attributes:
         self._rules: dict[str, list[tuple[str, list[str]]]] = {}
 
     def altered(self, path: str) -> str:
-        """Return how a checkout of a file differs from what is committed, as a sentence; "" where it does not."""
+        """Return the difference between a file's checkout and its commit, as a sentence; "" for none."""
         set_by: dict[str, tuple[str, str]] = {}
         for folder in reversed(PurePosixPath(path).parents):
             above = "" if folder == PurePosixPath() else f"{folder}/"

@@ -1,19 +1,18 @@
 """Split Lean source into commands, without Lean's parser.
 
-Lean reads a command until a token comes that only a command can begin with. So does this: core keywords
-(`theorem`, `end`, …) are reserved and begin a command wherever no bracket is open; words that also occur inside
-terms and tactics (`open`, `set_option`) or that a library reserves (`lemma`, `alias`) do so at the beginning of a
-line that is indented no deeper than the command before; `lemma` with a name and a type does so wherever no bracket is
-open. At column 0 open brackets are forgotten, so one that a custom notation leaves open costs one command and not the
-file. A command that no one here knows (a library's own) is recognised by its place at column 0 after an empty line,
-which is how people write them, or by the line of the file that makes it. One that takes another behind it on its line
-(`#time theorem …`) holds that.
+Lean reads a command up to a token with which only a command can begin. So does this: core keywords (`theorem`, `end`,
+…) are reserved and begin a command outside of brackets; words that also occur inside terms and tactics (`open`,
+`set_option`) or are reserved by a library (`lemma`, `alias`) do so at the beginning of a line indented no deeper than
+the command before; `lemma` with a name and a type does so outside of brackets. At column 0 open brackets are
+forgotten, so one left open by a custom notation costs one command and not the file. An unknown command (a library's
+own) is recognised by its place at column 0 after an empty line, the usual way to write one, or by the line of the file
+that makes it. A command before another one on the same line (`#time theorem …`) holds that one.
 
-All code behind the header is in some command: what none here begins is one of its own, and so is what Lean does not
-read (`#exit`). In a Verso document each block of Lean is split by itself.
+All code behind the header is in some command: code without a known beginning is a command of its own, and so is text
+that Lean does not read (`#exit`). In a Verso document each block of Lean is split by itself.
 
-Owns the borders, prefixes (`open … in`, doc comments, attributes, modifiers) and the header. Names, statements
-and scopes are read elsewhere.
+Owns the borders, prefixes (`open … in`, doc comments, attributes, modifiers) and the header. Names, statements and
+scopes are read elsewhere.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from pipeline.lean.source.lexer import (
 
 # After these a term or tactic must follow, so `open … in` is part of it.
 _EXPECTS_TERM = re.compile(r"(?::=|=>|↦|<\||\$|,|←|(?<![\w.])(?:by|do|then|else|from|fun|exact|at))\Z")
-# After these a term goes on, so a word that no one knows is part of it.
+# After these a term goes on, so an unknown word is part of it.
 _GOES_ON = re.compile(r"[=+\-*/<>≤≥≠→↔∧∨∣∘^∈∉⊆∪∩|:.·([{⟨]\Z")
 _BAR = re.compile(r"\|\Z")
 _IN = re.compile(rf"(?<![{ID_REST}.])in\Z")
@@ -53,7 +52,7 @@ _IN = re.compile(rf"(?<![{ID_REST}.])in\Z")
 
 _END = rf"(?![{ID_REST}%])(?!\.[{ID_FIRST}])"
 _EMPTY_LINE = re.compile(r"\n[^\S\n]*\n")
-# What stands behind the keyword of a declaration: its name, and then binders, a type or a value.
+# The text behind the keyword of a declaration: its name, and then binders, a type or a value.
 _HEAD = re.compile(
     rf"[ \t]*(?:[{ID_FIRST}][{ID_REST}]*(?:\.[{ID_FIRST}][{ID_REST}]*)*)?(?:\.\{{|\s*(?::|[(\[{{⦃|]|where\b))"
 )
@@ -67,7 +66,7 @@ _START = re.compile(
 )
 _WORD = re.compile(rf"#?[{ID_FIRST}][{ID_REST}%]*(?!\.[{ID_FIRST}])")
 _THEN = re.compile(rf"(?<![{ID_REST}.])in\s+([{ID_FIRST}][{ID_REST}]*)(?![{ID_REST}.])")
-# A command that the file itself makes: `macro "claim" n:ident … : command`.
+# A command made by the file itself: `macro "claim" n:ident … : command`.
 _OWN_COMMAND = re.compile(
     r'^[^"\n]*\b(?:macro|syntax|elab)\b[^"\n]{0,100}"\s*([A-Za-z_]\w*)\s*"[^=]{0,500}?:\s*command\b',
     re.MULTILINE,
@@ -79,7 +78,7 @@ _BRACKET = re.compile(r"[()\[\]{}⟨⟩⦃⦄]")
 _TAKES_ANOTHER = frozenset(
     {"open", "set_option", "omit", "include", "variable", "universe", "attribute", "#guard_msgs"}
 )
-"""Commands that go before another one, with an `in`."""
+"""Commands used before another one, with an `in`."""
 _ONE_LINE = frozenset({"namespace", "section", "end", "mutual"})
 CLOSERS = {")": "(", "]": "[", "}": "{", "⟩": "⟨", "⦄": "⦃"}
 _IMPORT = re.compile(
@@ -95,9 +94,9 @@ _LONGEST_HEADER = 200_000
 class RawCommand:
     """A command's borders as offsets in the text.
 
-    `start` is where its doc comment or first `… in` begins, `own` its first attribute or modifier, `word` its
-    keyword. `prefixes` are the keywords before an `in`, `holder` that of the command that takes it: `#time`, or `#doc`
-    in a Verso document. `understood`: its keyword is one that is known here.
+    `start` is the beginning of its doc comment or first `… in`, `own` of its first attribute or modifier, `word` of its
+    keyword. `prefixes` are the keywords before an `in`, `holder` that of the command around it: `#time`, or `#doc` in a
+    Verso document. `understood`: its keyword is a known one.
     """
 
     start: int
@@ -141,13 +140,13 @@ def split(lexed: Lexed, positions: Positions) -> Split:
 
 
 def imports_of(text: str) -> tuple[str, ...]:
-    """Return the modules that a file imports, without reading more of it."""
+    """Return the modules imported by a file, without reading more of it."""
     ends = [line.end() for line in _IMPORT_LINE.finditer(text, 0, _LONGEST_HEADER)]
     return _header(lex(text[: ends[-1]]))[2] if ends else ()
 
 
 def _header(lexed: Lexed) -> tuple[int, bool, tuple[str, ...]]:
-    """Return where the imports end, whether it begins with `module` or `prelude`, and the imports."""
+    """Return the end of the imports, whether the file begins with `module` or `prelude`, and the imports."""
     at, imports, own_kind = 0, [], False
     while match := _IMPORT.match(lexed.bare, at):
         at = match.end()
@@ -164,7 +163,7 @@ def _skip_space(bare: str, at: int) -> int:
 
 
 class _Depth:
-    """Open brackets since the current command began, counted only as far as someone asks."""
+    """Open brackets since the beginning of the current command, counted only on demand."""
 
     def __init__(self, bare: str) -> None:
         self._bare = bare
@@ -192,7 +191,7 @@ class _Depth:
 
 @dataclass(slots=True)
 class _Prefix:
-    """Doc comments, attributes and modifiers, and the keyword that they lead to."""
+    """Doc comments, attributes and modifiers, and the keyword after them."""
 
     own: int
     word: int
@@ -213,7 +212,7 @@ class _Splitter:
         self.current: RawCommand | None = None
         self.limit = len(lexed.bare)
         self.own = frozenset(_OWN_COMMAND.findall(lexed.code)) if '"' in lexed.code else frozenset()
-        self.wasted = 0  # characters read in vain behind a `@[` that does not close
+        self.wasted = 0  # characters read in vain behind an unclosed `@[`
 
     def run(self) -> list[RawCommand]:
         result: list[RawCommand] = []
@@ -226,7 +225,7 @@ class _Splitter:
         return result
 
     def _part(self, at: int) -> None:
-        """Find the commands from `at` to the limit, as far as something begins them."""
+        """Find the commands with a known beginning from `at` to the limit."""
         self.depth.restart(at)
         while match := _START.search(self.bare, at, self.limit):
             begin, at = match.span()
@@ -253,7 +252,7 @@ class _Splitter:
         self._close(self.limit)
 
     def _accounted(self, at: int, *, holder: str) -> Iterator[RawCommand]:
-        """Yield the commands, and what stands before and between them as commands of its own."""
+        """Yield the commands, and the code before and between them as commands of its own."""
         for command in self.commands:
             yield from self._loose(at, command.start, holder)
             command.holder = command.holder or holder
@@ -262,7 +261,7 @@ class _Splitter:
         yield from self._loose(at, self.limit, holder)
 
     def _loose(self, at: int, end: int, holder: str) -> Iterator[RawCommand]:
-        """Yield the code between two commands, which no command begins that is known here."""
+        """Yield the code between two commands, which has no known beginning."""
         blank = _BLANK.match(self.bare, at, end)
         start = blank.end() if blank else at
         if start < end:
@@ -274,7 +273,7 @@ class _Splitter:
             yield RawCommand(start, start, start, word_end, keyword, column, holder=holder, end=last)
 
     def _prefix(self, at: int) -> tuple[_Prefix | None, int]:
-        """Read doc comments, attributes and modifiers from `at`; also how far it is certain what they were."""
+        """Read doc comments, attributes and modifiers from `at`; also return the end of the text read for certain."""
         bare, own = self.bare, -1
         modifiers: list[str] = []
         first = at
@@ -312,7 +311,7 @@ class _Splitter:
     def _states(self, begin: int, prefix: _Prefix) -> bool:
         """Return whether a name, binders and a type follow, outside of brackets.
 
-        Behind a hypothesis that is called `lemma` none do.
+        After a hypothesis called `lemma` they do not.
         """
         outside = self.depth.before(begin) == 0
         name = _NAMED.match(self.bare, prefix.word_end, self.limit) if outside else None
@@ -323,7 +322,7 @@ class _Splitter:
         return at is not None and self.bare.startswith(":", at) and not self.bare.startswith(":=", at)
 
     def _bracket_end(self, at: int) -> int | None:
-        """The offset after the bracket that closes the one at `at`."""
+        """Return the offset after the closing bracket of the one at `at`, or None."""
         depth = 0
         limit = min(len(self.bare), at + _LONGEST_ATTRIBUTE)
         if self.wasted > _MOST_WASTED:
@@ -336,7 +335,7 @@ class _Splitter:
         return None
 
     def _keyword(self, prefix: _Prefix) -> _Prefix | None:
-        """Two-word keywords, and words that only look like one."""
+        """Merge two-word keywords; return None for a `deriving` clause, which only looks like one."""
         word, rest = prefix.keyword, _skip_space(self.bare, prefix.word_end)
         follow = _WORD.match(self.bare, rest)
         follower = follow.group() if follow else ""
@@ -375,7 +374,7 @@ class _Splitter:
             if column == 0:
                 return True
             if current and (current.declares or not current.understood) and column > current.column:
-                # Where a library reserves it, it begins a command at any column, as `theorem` does.
+                # Reserved by a library, it begins a command at any column, as `theorem` does.
                 return stated and current.keyword not in HAS_FIELDS and self._states(begin, prefix)
             return self.depth.before(begin) == 0
         if column or word in CONTINUATIONS or (current and self._after(_GOES_ON, begin, current)):
@@ -391,9 +390,9 @@ class _Splitter:
         )
 
     def _is_taken(self, begin: int) -> bool:
-        """Return whether what begins stands behind the `in` of the command before it.
+        """Return whether `begin` is behind the `in` of the command before it.
 
-        In brackets (`∀ᶠ x in l`), and inside of a library's command, an `in` may be a term's.
+        In brackets (`∀ᶠ x in l`), and inside a library's command, an `in` may be a term's.
         """
         current = self.current
         if current is None or current.declares or not self._after(_IN, begin, current):
@@ -415,7 +414,7 @@ class _Splitter:
         return current.keyword in HAS_FIELDS and self._after(_BAR, begin, current)
 
     def _after_its_word(self, at: int, command: RawCommand) -> bool:
-        """Return whether nothing stands between a command's keyword and `at`, which is on the same line."""
+        """Return whether only spaces separate a command's keyword from `at`, on the same line."""
         return not self.bare[command.word_end : at].strip(" \t")
 
     def _after(self, pattern: re.Pattern[str], at: int, current: RawCommand) -> bool:
@@ -424,7 +423,7 @@ class _Splitter:
 
     def _after_empty_line(self, at: int) -> bool:
         if self.current is None:
-            return True  # nothing before that it could go on with
+            return True  # no command to continue
         end = self.positions.previous(at, least=self.current.start)
         return _EMPTY_LINE.search(self.lexed.text, end, at) is not None
 
@@ -450,7 +449,7 @@ class _Splitter:
         self.depth.restart(prefix.word_end)
 
     def _holds(self, current: RawCommand, begin: int) -> bool:
-        """Return whether a command that shows something, or a library's, takes what begins on its line."""
+        """Return whether a command that shows something, or a library's, holds the command after it on its line."""
         if current.declares or not (current.keyword.startswith("#") or not current.understood):
             return False
         return self.positions.line(current.word) == self.positions.line(begin)
@@ -469,7 +468,7 @@ class _Splitter:
             self.current = None
 
     def _taken(self, command: RawCommand) -> None:
-        """Let a command be what stands behind its `in`, though nothing there is known to begin one."""
+        """Make a command the unknown one behind its `in`."""
         depth = _Depth(self.bare)
         depth.restart(command.word_end)
         result = _THEN.finditer(self.bare, command.word_end, command.end)

@@ -1,4 +1,4 @@
-"""Read the context of a declaration that its statement's meaning depends on: variables, namespaces, options.
+"""Read the part of a declaration's context that decides its statement's meaning: variables, namespaces, options.
 
 The lines in force at a declaration (`SourceFile.in_force`) and the `… in` before it are cut into parts, compared one
 by one: a `variable` line split in two, or a variable in no statement, changes nothing. Notations, macros and instances
@@ -509,7 +509,7 @@ def is_a_proposition(statement: str) -> bool:
 
 
 def given_later(code: str) -> tuple[str, ...]:
-    """Return the names for which an `attribute` command changes a meaning, such as by `instance`, in all files."""
+    """Return the names to which an `attribute` command gives another meaning, such as `instance`, in all files."""
     line = normalise(code)
     given = _TAKES_EFFECT_NOW.search(line)
     said = frozenset[str]() if given is None else words_of(given.group())

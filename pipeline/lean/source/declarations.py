@@ -1,9 +1,9 @@
 """Read the name and the statement of a declaration from its command.
 
-Owns names (namespaces, `_root_`, `alias ⟨a, b⟩`, anonymous ones), scopes, and the border between a statement and
-its proof or value. A statement ends at the `:=`, `where` or `|` that belongs to the declaration itself: not to a
-binder (`(h : p := by simp)`), not to a `let … := …`, `match` or `fun₀ | …` inside the statement, not to an absolute
-value `|x|` or a library's `|==>`. Where a bar might be either, the longer statement is read.
+Owns names (namespaces, `_root_`, `alias ⟨a, b⟩`, anonymous ones), scopes, and the border between a statement and its
+proof or value. A statement ends at the declaration's own `:=`, `where` or `|`: not a binder's (`(h : p := by simp)`),
+nor that of a `let … := …`, `match` or `fun₀ | …` inside the statement, nor an absolute value `|x|` or a library's
+`|==>`. If a bar might be either, the longer statement is read.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _HEAD = re.compile(
     rf"[(\[{{⟨⦃)\]}}⟩⦄]|:=|=>|←|\||(?<![{ID_REST}.`])"
     rf"(?:where|let|letI|let_fun|have|haveI|match|fun|deriving|extends)(?![{ID_REST}])|fun₀|λ"
 )
-# A library's token holds it: `|==>`, `|={E}=>`, `▷=>`.
+# Bars inside a library's token: `|==>`, `|={E}=>`, `▷=>`.
 _LONGER_BAR = re.compile(r"\|[^\s\w(\[{⟨«\"'.\-#@`‹]")
 _LONGER_ARROW = frozenset("=}▷◇|-~<>*+")
 _OPENS_MATCH = re.compile(r"\s*\|")
 _RESERVED = frozenset(one.word for one in DECLARATION_KEYWORDS if one.reserved)
 _ALTERNATIVES_ONLY = HAS_FIELDS - {"structure", "class"}
 _OPENERS = frozenset(CLOSERS.values())
-# Words of a library that declare only when a name and a type or value follow.
+# Words of a library that declare only before a name and a type or value.
 _CONDITIONAL = frozenset({"initialize", "builtin_initialize"})
 
 
@@ -56,7 +56,7 @@ class Head:
 
 
 def read_head(lexed: Lexed, positions: Positions, command: RawCommand) -> Head | None:
-    """Read a declaration's head; None where the command declares nothing."""
+    """Read a declaration's head; None for a command without a declaration."""
     keyword = command.keyword
     if keyword.startswith(("#", "/")) or keyword in OTHERS:
         return None
@@ -85,7 +85,7 @@ def read_head(lexed: Lexed, positions: Positions, command: RawCommand) -> Head |
 
 
 def read_command(lexed: Lexed, positions: Positions, command: RawCommand) -> Head:
-    """Read what a command that declares nothing says, up to what it does: its statement, where it has one."""
+    """Read the head of a command without a declaration: its statement, or its text up to its effect."""
     at = _skip(lexed.bare, command.word_end)
     end, closed = _statement_end(lexed.bare, positions, at, command.end, command.keyword)
     if not closed:
@@ -142,7 +142,7 @@ class _StatementReader:
     """Takes the words of a statement outside brackets until one ends it.
 
     Attributes:
-        doubtful: where the first alternative begins, if nothing else ends the statement; -1: there is none.
+        doubtful: the beginning of the first alternative, if nothing else ends the statement; -1: there is none.
     """
 
     def __init__(self, bare: str, positions: Positions, kind: str) -> None:
@@ -151,13 +151,13 @@ class _StatementReader:
         self.kind = kind
         self.lets = 0  # `let`s whose `:=` is still to come
         self.matches = False
-        self.bar = -1  # where the first alternative may begin; certain only when a `=>` follows
+        self.bar = -1  # the possible first alternative; certain only when a `=>` follows
         self.bar_is_strong = False
-        self.waits = False  # a bar that begins a line, without white space behind it
+        self.waits = False  # a bar at the beginning of a line, without white space behind it
         self.doubtful = -1
 
     def step(self, word: str, at: int) -> int | None:
-        """The end of the statement, where this word decides it."""
+        """Return the end of the statement, if this word decides it."""
         match word:
             case ":=" if not self.lets:
                 return at
@@ -188,13 +188,13 @@ class _StatementReader:
         return None
 
     def _bar(self, at: int) -> None:
-        """An alternative, or half of an absolute value: alternatives begin a line, or stand between white space."""
+        """Note a bar: an alternative begins a line or stands between white space, else it is half an absolute value."""
         if self.matches or _LONGER_BAR.match(self.bare, at):
             return
         first, spaced = self.positions.is_first(at), self.bare[at + 1 : at + 2].isspace()
         strong = spaced and (first or self.bare[at - 1 : at].isspace())
         if self.waits and not strong:
-            self.bar, self.waits = -1, False  # the other half of what began the line
+            self.bar, self.waits = -1, False  # the other half of the line's first bar
         elif self.bar < 0 or (strong and not self.bar_is_strong):
             self.bar, self.bar_is_strong, self.waits = at, strong, first and not strong
 
@@ -210,7 +210,7 @@ class Scope:
 
 @dataclass(slots=True)
 class Scopes:
-    """The scopes that are open while one walks the commands in order."""
+    """The open scopes on a walk through the commands in order."""
 
     open: list[Scope] = field(default_factory=list)
     _namespaces: list[str] = field(default_factory=list)
@@ -222,7 +222,7 @@ class Scopes:
                 self._namespaces.append(part)
 
     def leave(self, name: str | None) -> list[Scope]:
-        """Close what `end name` closes; an `end` that fits nothing closes nothing."""
+        """Close the scopes of `end name`; an `end` that fits nothing closes nothing."""
         parts = name_parts(name) if name else []
         count = len(parts) or 1
         if len(self.open) < count:
@@ -236,22 +236,22 @@ class Scopes:
         return closed
 
     def qualify(self, name: str) -> str:
-        """The full name of what is declared here as `name`."""
+        """Return the full name of a declaration called `name` here."""
         if name.startswith("_root_."):
             return name.removeprefix("_root_.")
         return ".".join([*self._namespaces, name])
 
 
 def name_parts(name: str) -> list[str]:
-    """The parts of a dotted name; a dot inside `«»` parts nothing."""
+    """Return the parts of a dotted name; a dot inside `«»` parts nothing."""
     return _PARTS.findall(name)
 
 
 def written_name(name: str) -> str | None:
-    """Return a constant's name as source writes it, with `«»` around what needs them.
+    """Return a constant's name as source writes it, with `«»` where needed.
 
-    None for what no source can name: private and macro-scoped names, and Lean's own, which have a part that begins with
-    `_` or is a number.
+    None for names outside the reach of source: private and macro-scoped names, and Lean's own, with a part that begins
+    with `_` or is a number.
     """
     parts = _ANY_PARTS.findall(name)
     if not parts or ".".join(parts) != name or "✝" in name:
@@ -262,7 +262,7 @@ def written_name(name: str) -> str | None:
 
 
 def scope_name(lexed: Lexed, command: RawCommand) -> str | None:
-    """The name after `namespace`, `section` or `end`, on the same line."""
+    """Return the name after `namespace`, `section` or `end`, on the same line."""
     spaces = _SPACES.match(lexed.bare, command.word_end)
     at = spaces.end() if spaces else command.word_end
     match = _NAME.match(lexed.code, at, max(command.end, at))

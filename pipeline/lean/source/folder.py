@@ -19,7 +19,7 @@ def scan_files(path: Path) -> list[ScannedFile]:
 
 
 def lean_3_projects(path: Path) -> list[str]:
-    """Return the files that say that a folder, or one below it, is a project of Lean 3, which has no lakefile."""
+    """Return the files that make this folder, or one below it, a project of Lean 3, without a lakefile."""
     result = []
     for folder, folders, names in os.walk(path, followlinks=False):
         folders[:] = sorted(name for name in folders if name not in SKIPPED_FOLDERS)
@@ -29,7 +29,7 @@ def lean_3_projects(path: Path) -> list[str]:
 
 
 def _lean_files(path: Path) -> Iterator[tuple[Path, str]]:
-    """Each file with the name that it is shown under: relative to a folder, as given for a file; sorted."""
+    """Yield each file with its name to show: relative to a folder, as given for a file; sorted."""
     if not path.is_dir():
         yield path, shown_path(str(path))
         return
@@ -38,7 +38,7 @@ def _lean_files(path: Path) -> Iterator[tuple[Path, str]]:
         folders[:] = [name for name in folders if name not in SKIPPED_FOLDERS]
         for name in names:
             file = Path(folder, name)
-            # A symlinked file may lead out of the folder, or be a second name of one that is listed anyway.
+            # A symlinked file may lead out of the folder, or be a second name of a listed one.
             if name.endswith(".lean") and not file.is_symlink():
                 result.append((file, shown_path(file.relative_to(path).as_posix())))
     yield from sorted(result, key=lambda pair: pair[1])
@@ -54,5 +54,5 @@ def _scan_one(file: Path, name: str) -> ScannedFile:
 
 
 def shown_path(path: str) -> str:
-    """File names are bytes; one that is no UTF-8 is shown with � where it is not."""
+    """Return the path as text; file names are bytes, and � replaces those outside of UTF-8."""
     return os.fsencode(path).decode("utf-8", errors="replace")

@@ -71,7 +71,7 @@ _PRINTS = _SUGGESTING | _words("show_term polyrith library_search squeeze_simp r
 """These print their finds, or ask a server: refused anywhere."""
 
 ADMITTING = _SUGGESTING | _words("hint plausible slim_check")
-"""These may admit the goal, or only suggest a proof: alone in a proof's place they are none."""
+"""These may admit the goal, or only suggest a proof: in a proof's place they are none."""
 
 _OPTIONS = _words(
     """maxHeartbeats maxRecDepth maxSynthPendingDepth synthInstance exponentiation linter pp tactic simprocs backward
@@ -96,7 +96,7 @@ _WITH_IN = _words("open set_option")
 """Allowed with an `in` that makes them part of the proof; without it they are commands."""
 
 _LEAN_S_TO_SAY = _words("termination_by decreasing_by checkpoint save stop")
-"""Words for the end of a recursive proof, which Lean checks, and tactics whose names variables may have."""
+"""Words on the termination of a recursive proof, which Lean checks, and tactics whose names variables may have."""
 
 FORBIDDEN_WORDS = (
     (KEYWORDS - _WITH_IN - _LEAN_S_TO_SAY)
@@ -314,9 +314,9 @@ def _excused(words: list[str]) -> frozenset[int]:
 
 
 def _ambiguous(text: str, code: str) -> list[str]:
-    """Return the pieces with two readings: as a string, a character, a number, or as the beginning of one inside.
+    """Return a complaint about each piece with two readings: as a string, character or number, or as something else.
 
-    `code` is the text without its comments: with nothing in doubt before one, it is one to Lean too.
+    `code` is the text without its comments: a comment with nothing doubtful before it is one to Lean too.
 
     Lean cuts `0'"'` into a number and a character, and `⁻¹'"` may be a token of some library with a string after it:
     the lexer cannot know. So strings must stand between white space or brackets. In the same way `{x //-1 < x}` begins

@@ -17,7 +17,7 @@ _PIECE = re.compile(r"(?:\*\*/)+|\*\*|\*|\?|\[!?[^\]/]+\]|.", re.DOTALL)
 
 
 def translate(pattern: str) -> str:
-    """The regex of one pattern."""
+    """Return the regex of one pattern."""
     parts = []
     for piece in _PIECE.findall(pattern.removeprefix("./")):
         match piece:
@@ -42,7 +42,7 @@ def translate(pattern: str) -> str:
 
 
 def path_filter(include: Sequence[str], exclude: Sequence[str]) -> Callable[[str], bool]:
-    """Return whether one of `include` (by default every Lean file) and none of `exclude` matches the path.
+    """Return a filter for paths that match one of `include` (by default every Lean file) and none of `exclude`.
 
     A `lakefile.lean` is a program for lake and no source of the library: only its own path takes it.
 

@@ -1,6 +1,6 @@
 """Resolve the imports of a file: files of the project, directly or not, and libraries.
 
-Read off the text: a module that is a file in one of the project's source folders is its own, any other a library's.
+Read off the text: a module with a file in one of the project's source folders is its own, any other a library's.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CORE = frozenset({"Init", "Std", "Lean", "Lake"})
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """A file of the project that is imported."""
+    """An imported file of the project."""
 
     module: str
     data: bytes
@@ -38,7 +38,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class Closure:
-    """The import closure. `outside` are the modules that are no files here."""
+    """The import closure. `outside` are the modules without a file here."""
 
     files: tuple[Imported, ...]
     outside: frozenset[str]
@@ -46,7 +46,7 @@ class Closure:
 
     @property
     def core_only(self) -> bool:
-        """Return whether nothing but what comes with Lean itself is imported."""
+        """Return whether all imports come with Lean itself."""
         return self.complete and {name.split(".")[0] for name in self.outside} <= CORE
 
 
@@ -73,9 +73,9 @@ def _tables(lakefile: dict[str, Any], *names: str) -> Iterator[dict[str, Any]]:
 
 
 def source_folders(project: Path) -> tuple[str, ...]:
-    """Return the folders that the project's modules lie in, as its lakefile has them (`srcDir`); "" is its root.
+    """Return the folders of the project's modules, as its lakefile has them (`srcDir`); "" is its root.
 
-    A lakefile in Lean is a program: what it computes is not seen, a `srcDir := "…"` in its text is.
+    A lakefile in Lean is a program: a `srcDir := "…"` in its text is seen, a computed one is not.
     """
     result = {""}
     with suppress(OSError, ValueError):
@@ -91,9 +91,9 @@ def source_folders(project: Path) -> tuple[str, ...]:
 
 
 def lean_options(project: Path) -> tuple[str, ...]:
-    """Return the options that the project's lakefile has every file elaborated with, as `name=value`.
+    """Return the lakefile's options for elaborating every file, as `name=value`.
 
-    Those of its libraries hold too. Of a lakefile in Lean, which is a program, what its text lists is seen.
+    Those of its libraries hold too. A lakefile in Lean is a program: only options listed in its text are seen.
     """
     result: dict[str, str] = {}
     with suppress(OSError, ValueError):
@@ -125,17 +125,17 @@ def module_of(path: str, folders: Iterable[str] = ("",)) -> str:
 
 
 def module_path(module: str) -> PurePosixPath:
-    """Return where a module lies below its source folder, without its ending; quotes are no part of a file's name."""
+    """Return a module's place below its source folder, without its ending; quotes are no part of a file's name."""
     return PurePosixPath(*(part.strip("«»") for part in _PART.findall(module)))
 
 
 def compiled_file(folder: Path, module: str) -> Path:
-    """Return where a module's compiled file lies in a folder of these."""
+    """Return the place of a module's compiled file in a folder of these."""
     return folder / f"{module_path(module)}.olean"
 
 
 def local_file(project: Path, module: str, folders: Iterable[str] | None = None) -> Path | None:
-    """Return the module's file if the project has one, and not by a link that leads out of it."""
+    """Return the module's file if the project has one, and not by a link out of the project."""
     for folder in source_folders(project) if folders is None else folders:
         try:
             file = Path(project, folder, f"{module_path(module)}.lean")

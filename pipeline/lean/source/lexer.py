@@ -322,7 +322,7 @@ class Lexer:
         self._put(start, end, code=self.text[start:end], bare=bare)
 
     def _name_ends(self, at: int) -> bool:
-        """Return whether a name ends at `at`: no number, nor other characters without a letter first."""
+        """Return whether a name ends at `at`; a number is none, nor is `!` or the like without a letter before it."""
         text, first = self.text, at
         while first > self.done and _IN_NAME.match(text[first - 1]):
             first -= 1
@@ -422,9 +422,9 @@ class Lexer:
 
 
 def _apart(bare: str) -> str:
-    """Return the mask with a filler at the end of each number or `!` right before a word, which is one to Lean.
+    """Return the mask with a filler in place of a number's last digit or a `!` right before a keyword.
 
-    In `x!sorry` and `x1sorry` it is a part of the name.
+    Lean reads the keyword as a word of its own there; in `x!sorry` and `x1sorry` it is a part of the name.
     """
     if not (
         places := [item.end() for item in _BEFORE_WORD.finditer(bare) if _stands_apart(bare, item.end())]

@@ -1,7 +1,7 @@
-"""Read a project's `lake-manifest.json`: the packages that it requires, and where they lie.
+"""Read a project's `lake-manifest.json`: its required packages, and their places.
 
-Every version of the format since Lean 4.0 is read (numbers 1 to 7, then "1.0.0" and on). The file is untrusted: what is
-returned is safe to put into a path, a git command line and a lakefile.
+Every version of the format since Lean 4.0 is read (numbers 1 to 7, then "1.0.0" and on). The file is untrusted: the
+result is safe to put into a path, a git command line and a lakefile.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _URL = re.compile(r"[A-Za-z0-9:/@._~%+-]{1,500}")
 
 
 class ManifestError(Exception):
-    """The manifest is refused; the message names the package and what is wrong with it."""
+    """The manifest is refused; the message names the package and its fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class GitPackage:
-    """A package at one commit. `subdir` is "" for the repository's root, `input_rev` "" where none was named."""
+    """A package at one commit. `subdir` is "" for the repository's root, `input_rev` "" if none was named."""
 
     name: str
     url: str
@@ -49,7 +49,7 @@ class GitPackage:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """`paths` are the folders (relative, inside the project) of packages that are part of the project."""
+    """`paths` are the folders (relative, inside the project) of packages in the project itself."""
 
     packages: tuple[GitPackage, ...]
     paths: tuple[str, ...]
@@ -59,9 +59,9 @@ def read_manifest(data: bytes, *, schemes: tuple[str, ...] = ("https",)) -> Mani
     """Read a manifest.
 
     Raises:
-        ManifestError: it is no manifest, or names something that must not be used: a revision that is no full
-            commit id, a URL of another scheme or with anything but a plain address in it, a name that is no package
-            name, a folder outside of the project or of the package.
+        ManifestError: it is no manifest, or names something unsafe: a revision that is no full commit id, a URL of
+            another scheme or with anything but a plain address in it, an invalid package name, a folder outside of the
+            project or of the package.
     """
     if len(data) > MOST_BYTES:
         raise ManifestError(f"a manifest has at most {MOST_BYTES} bytes")
@@ -93,8 +93,8 @@ def read_manifest(data: bytes, *, schemes: tuple[str, ...] = ("https",)) -> Mani
 def package_folders(project: Path) -> tuple[Path, ...]:
     """Return the folders of the packages that do not lie in `.lake/packages` by their name alone.
 
-    They are those that are part of the project, and folders inside of a fetched package. A project whose manifest is
-    not there or is refused has none: it was not built either.
+    They are packages in the project itself, and folders inside a fetched package. A project with a missing or refused
+    manifest has none: it was not built either.
     """
     path = project / MANIFEST
     if path.is_symlink() or not path.is_file():
@@ -111,7 +111,7 @@ def package_folders(project: Path) -> tuple[Path, ...]:
 
 
 def path_packages(data: bytes) -> tuple[str, ...]:
-    """Return the folders of the packages that are part of the project, even if the rest of the manifest is refused."""
+    """Return the folders of the packages in the project itself, even if the rest of the manifest is refused."""
     result = []
     with suppress(ValueError, RecursionError):
         raw = json.loads(data)
@@ -157,7 +157,7 @@ def _git_package(name: str, fields: dict[str, Any], schemes: tuple[str, ...]) ->
 
 
 def bare(name: str) -> str:
-    """Return a package's name without the marks that Lean or a string puts around it."""
+    """Return a package's name without a string's or Lean's quotes."""
     return name.strip('"').replace("«", "").replace("»", "")
 
 
@@ -187,11 +187,11 @@ def _url(value: object, name: str, schemes: tuple[str, ...]) -> str:
 
 
 def _folder(value: object, name: str) -> str:
-    """Return the folder of a package that is part of the project: one that may have compiled files of its own."""
+    """Return the folder of a package in the project itself; it may have compiled files of its own."""
     what = f"package {name}: dir"
     text = _inside(value, what)
     parts = PurePosixPath(text).parts
-    # A colon would part it in the list of folders that Lean searches.
+    # A colon would part it in Lean's list of folders to search.
     if not parts or {".git", ".lake"} & set(parts) or ":" in text:
         raise ManifestError(f"{what}: {shown(value)} is no folder for a package")
     if len(quote(text, safe="")) > _LONGEST_FOLDER:

@@ -1,8 +1,8 @@
 """The Lake projects of a repository: folders with a lakefile, each with a toolchain and a manifest of its own.
 
-No project is what lies in a hidden folder, or is a package of a project that has it in its manifest by its path. A
-repository without any lakefile counts as one project at its root, or as those of Lean 3 (`leanpkg.toml`) that it has:
-their toolchain says so, and nothing here builds them.
+Hidden folders are skipped, and packages that a project's manifest names by path belong to that project. A repository
+without any lakefile counts as one project at its root, or as its projects of Lean 3 (`leanpkg.toml`): their toolchain
+says so, and nothing here builds them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LAKEFILES = ("lakefile.lean", "lakefile.toml")
 TOOLCHAIN = "lean-toolchain"
 LEAN_3 = "leanpkg.toml"
 NAMES = frozenset({*LAKEFILES, TOOLCHAIN, MANIFEST, LEAN_3})
-"""The files by which a repository says which projects it has."""
+"""The files that show a repository's projects."""
 MOST_PROJECTS = 100
 MOST_TOOLCHAIN_BYTES = 1024
 _OLD_PACKAGES = "lake-packages"
@@ -28,11 +28,11 @@ _LEAN_3_VERSION = re.compile(rb'^\s*lean_version\s*=\s*"([^"\n]{1,200})"', re.MU
 
 
 def find_projects(files: Mapping[str, str], read: Callable[[str], bytes]) -> tuple[Project, ...]:
-    """Return the projects of a commit, by folder; of very many those that lie least deep.
+    """Return the projects of a commit, by folder; of very many the least deep.
 
     Args:
         files: the blobs of the commit's files of these `NAMES`, by path.
-        read: returns a blob's bytes, none where it is too large.
+        read: returns a blob's bytes, none if it is too large.
     """
     folders = {
         _folder(path)
@@ -74,7 +74,7 @@ def _of_lean_3(files: Mapping[str, str], read: Callable[[str], bytes]) -> list[P
 
 
 def toolchain_files(folder: str) -> Iterator[str]:
-    """Yield where a project's `lean-toolchain` may be: in its folder or above, the nearest first, as elan looks."""
+    """Yield the places of a project's `lean-toolchain`, as elan looks: its folder, then those above."""
     for one in (PurePosixPath(folder), *PurePosixPath(folder).parents):
         yield str(one / TOOLCHAIN)
 
@@ -94,14 +94,14 @@ def project_folder(worktree: Path, folder: str) -> Path:
 
 
 def worktree_of(project: Path, folder: str) -> Path:
-    """Return the worktree that has a project in this folder."""
+    """Return the worktree of a project in this folder."""
     return project.parents[len(PurePosixPath(folder).parts) - 1] if folder else project
 
 
 def toolchain_file(worktree: Path, folder: str) -> str:
-    """Return the path of a project's `lean-toolchain` in a worktree; where it has none, of the one that is missing.
+    """Return the path of a project's `lean-toolchain` in a worktree, or the path that is missing at its root.
 
-    A link lies there as a text, the path that it leads to (`core.symlinks`): mostly to the next one above.
+    A link is stored as a text with the path of its target (`core.symlinks`): mostly the next one above.
     """
     there = (one for one in toolchain_files(folder) if os.path.lexists(worktree / one))
     link = f"/{TOOLCHAIN}".encode()
@@ -110,7 +110,7 @@ def toolchain_file(worktree: Path, folder: str) -> str:
 
 
 def read_toolchain(worktree: Path, folder: str = "") -> tuple[str, bytes]:
-    """Return the path of a project's `lean-toolchain` in a worktree, and what is in it.
+    """Return the path of a project's `lean-toolchain` in a worktree, and its content.
 
     Raises:
         FileNotFoundError: it has none.
@@ -121,7 +121,7 @@ def read_toolchain(worktree: Path, folder: str = "") -> tuple[str, bytes]:
 
 
 def toolchain_text(worktree: Path, folder: str = "") -> str:
-    """Return the beginning of a project's `lean-toolchain`, of any size and content; "" where there is none to read."""
+    """Return the beginning of a project's `lean-toolchain`, of any size and content; "" without a readable one."""
     return _beginning(worktree, toolchain_file(worktree, folder)).decode("utf-8", errors="replace").strip()
 
 
@@ -130,7 +130,7 @@ def _beginning(worktree: Path, path: str) -> bytes:
 
 
 def one_line_of(data: bytes) -> str:
-    """Return the text of a `lean-toolchain`; a file that is not one line of text names no toolchain."""
+    """Return the text of a `lean-toolchain`; "" unless it is one line of text."""
     text = data.decode("utf-8", "replace").strip()
     return text if text.isprintable() else ""
 

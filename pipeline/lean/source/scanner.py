@@ -73,7 +73,7 @@ class Command:
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file in commands. `header_end` is the first byte at which its first command may begin.
+    """A file in commands. `header_end` is the first possible byte of a command.
 
     `own_header` is the header of a file with `module` or `prelude` at its beginning, without its comments; "" for
     others, whose imports say everything.
@@ -100,8 +100,8 @@ class SourceFile:
         """Re-issue the scopes and settings in force at a byte, in their order, one command a line.
 
         These are open namespaces and sections, and inside them `open`, `export`, `variable`, `universe`, `set_option`,
-        `include`, `omit`, and `local` or `scoped` attributes, notations and macros. Without the definitions before that
-        place, which are the module's business, and without an `open … in` that belongs to the command at that place.
+        `include`, `omit`, and `local` or `scoped` attributes, notations and macros. Definitions before the byte
+        are left to the compiled module, and an `open … in` to the command at the byte.
         """
         active: Sequence[str] = ()
         for command, lines in self.in_force():

@@ -1,13 +1,13 @@
-"""Find each `sorry`, `admit` and `stop` that Lean would elaborate, and whether it is a tactic or a term.
+"""Find each `sorry`, `admit` and `stop` that Lean would elaborate, as a tactic or as a term.
 
 A word counts when it is exactly that word: no part of a longer or dotted name, no quoted name, not in a comment or
-string. Not counted, because nothing there is elaborated as a proof: syntax quotations (`` `(tactic| sorry) ``,
-except inside `$(…)`), notations, and commands of which nothing stays (`#check sorry`). `admit` and `stop` are
-no reserved words in Lean, so they count only where a tactic is expected.
+string. Not counted, because nothing there is elaborated as a proof: syntax quotations (`` `(tactic| sorry) ``, except
+inside `$(…)`), notations, and commands without a lasting effect (`#check sorry`). `admit` and `stop` are no reserved
+words in Lean, so they count only in a tactic's place.
 
-Tactic or term is decided by layout: a `by` block is the column of its first tactic, and a word is a tactic when it
-is where one begins in the innermost block. It is a reading of the text and not Lean's parser: a tactic
-that a library defined with its own shape can make it say "term".
+Layout decides between tactic and term: a `by` block is the column of its first tactic, and a word is a tactic where one
+begins in the innermost block. It is a reading of the text and not Lean's parser: a library's tactic with a shape of its
+own can make it say "term".
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _COMBINATORS = words("try all_goals any_goals repeat repeat' repeat1 focus fail_
 _ALTERNATIVE_HEADS = words("match induction cases case case' next on_goal rename_i")
 _PATTERN_HEADS = words("rcases obtain rintro rcases' cases'")
 _TERM_LETS = words("let have letI haveI")
-# A line that follows one of these continues it.
+# A line after one of these continues it.
 _UNFINISHED = words(", := ← ( [ { ⟨ : = + - * / < > ≤ ≥ ≠ → ↔ ∧ ∨ ∣ ∘ $ & ^ ∈ ∉ ⊆ ∪ ∩ |")
-_NEAR = 64  # how far up a block is looked for; keeps absurd nesting linear
+_NEAR = 64  # the levels searched for a block; keeps absurd nesting linear
 
 
 def candidates(lexed: Lexed) -> list[int]:
-    """The offsets of every word that may be a sorry, in order."""
+    """Return the offsets of every possible sorry, in order."""
     bare = lexed.bare
     starts = (match.start() for match in _SORRY.finditer(bare))
     return [at for at in starts if _MAY_STAND_BEFORE.search(bare[max(0, at - 2) : at])]
@@ -130,7 +130,7 @@ class _Layout:
             self.brackets -= 1
 
     def _inside(self, top: _Frame, word: str, *, starts: bool) -> None:
-        """The effect of a word inside a block of tactics on the next one."""
+        """Note the effect of a word inside a block of tactics on the next one."""
         match word:
             case ";" | "<;>":
                 self.expected = not top.lets
@@ -172,7 +172,7 @@ class _Layout:
             self._block()
 
     def _nearest(self, heads: Collection[str]) -> _Frame | None:
-        """The innermost block whose current tactic is one of these; closes the blocks inside it."""
+        """Return the innermost block whose current tactic is one of these; close the blocks inside it."""
         for back in range(1, min(len(self.frames), _NEAR) + 1):
             frame = self.frames[-back]
             if frame.tactic and frame.head in heads:
@@ -186,7 +186,7 @@ class _Layout:
 def read_sorries(
     lexed: Lexed, positions: Positions, start: int, end: int, wanted: list[int]
 ) -> Iterator[tuple[int, SorryToken, SorryMode]]:
-    """The sorries among the offsets `wanted` of the declaration `start`..`end`: offset, word, mode."""
+    """Yield the sorries among the offsets `wanted` of the declaration `start`..`end`: offset, word, mode."""
     layout = _Layout(lexed.bare, positions)
     remaining = set(wanted)
     last = wanted[-1]
@@ -201,9 +201,9 @@ def read_sorries(
 
 
 def context_hash(lexed: Lexed, start: int, end: int, at: int, size: int) -> str:
-    """Four hashes of 4 digits: the 3 and 8 tokens before the sorry, the 3 and 8 after it, inside `start`..`end`.
+    """Return four hashes of 4 digits: the 3 and 8 tokens before the sorry, the 3 and 8 after it, inside `start`..`end`.
 
-    In parts, so that an edit on one side of a sorry leaves what tells it apart on the other.
+    In parts, so that after an edit on one side of a sorry the other side still identifies it.
     """
     before = _CONTEXT_TOKEN.findall(lexed.code, max(start, at - _CONTEXT_CHARACTERS), at)
     after = _CONTEXT_TOKEN.findall(lexed.code, at + size, min(end, at + size + _CONTEXT_CHARACTERS))

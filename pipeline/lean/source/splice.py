@@ -1,6 +1,6 @@
-"""Cut a declaration out of its file, and put a found proof in the place of its sorry: only the sorry's bytes change.
+"""Cut a declaration out of its file, and put a proof in the place of its sorry: only the sorry's bytes change.
 
-How a proof is written depends on the text around the sorry. The first text offered is the most readable, the last the
+The form of a proof depends on the text around the sorry. The first text offered is the most readable, the last the
 most robust; the caller elaborates them in turn. Nothing here asks Lean or touches a file.
 """
 
@@ -16,8 +16,8 @@ from store.domain.keywords import INSTANCE_KINDS, PROVABLE_KINDS, WITHOUT_CONSTA
 from store.domain.records import Sorry
 
 # ---- scripts
-# Each step acts on the first goal. Where the goals left by each step fit a tree, the block shows it with `·`. A tactic
-# of several lines keeps its relative layout.
+# Each step acts on the first goal. If the goals after each step fit a tree, the block shows it with `·`. A tactic of
+# several lines keeps its relative layout.
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class Script:
         return tuple(step.tactic for step in self.steps)
 
     def block(self) -> tuple[str, ...]:
-        """Return the lines of a tactic block whose first line is at column 0."""
+        """Return the lines of a tactic block, the first at column 0."""
         lines, used = _branch(self.steps, 0)
         if lines is None or used != len(self.steps):
             # A step closed another goal on the way (a shared unknown): no tree, so every step on its own line.
@@ -48,7 +48,7 @@ class Script:
         return tuple(lines)
 
     def inline(self) -> str:
-        """Return the tactics on one line, or one below the other where one of them has several lines.
+        """Return the tactics on one line, or one below the other if one of them has several lines.
 
         Needs parentheses among other tactics.
         """
@@ -59,7 +59,7 @@ class Script:
 
 
 def _branch(steps: Sequence[Step], at: int) -> tuple[list[str] | None, int]:
-    """Return the lines that close the first goal from step `at` on, and the index of the step after them."""
+    """Return the lines to close the first goal from step `at` on, and the index of the step after them."""
     lines: list[str] = []
     while at < len(steps):
         step = steps[at]
@@ -88,7 +88,7 @@ _COMBINATORS = frozenset(
     {"<;>", ";", "|", "<|>", "(", ")", "{", "}", "[", "]", "⟨", "⟩", ",", "at", "using", "with"}
 )
 _SHORT = 60
-# A line that begins with one of these carries its own block: `by` may go on below it.
+# A line with one of these at its beginning carries its own block: `by` may go on below it.
 _LINE_STARTERS = frozenset(
     {
         "have",
@@ -109,7 +109,7 @@ class Replacement:
     """Bytes `byte_start`..`byte_end` become `text`.
 
     A text for several sorries has a part for each, with the file's text between them: `parts` are their lengths in
-    characters, in the file's order. Empty where it fills one sorry.
+    characters, in the file's order. Empty for one sorry.
     """
 
     byte_start: int
@@ -120,7 +120,7 @@ class Replacement:
 
 @dataclass(frozen=True, slots=True)
 class Declaration:
-    """The command that has the sorries, cut out of its file. Each sorry's `ordinal` is that in the command."""
+    """A command with sorries, cut out of its file. Each sorry's `ordinal` is that in the command."""
 
     data: bytes
     byte_start: int
@@ -135,7 +135,7 @@ class Declaration:
         start, end = command.byte_start, command.byte_end
         sorries = [one for one in source.scanned.sorries if start <= one.byte_start < end]
         if len({one.index for one in sorries}) > 1:
-            # Of a `mutual` block, whose declarations each count their own.
+            # In a `mutual` block each declaration counts its own.
             sorries = [replace(one, ordinal=number) for number, one in enumerate(sorries)]
         return cls(
             data=data,
@@ -148,7 +148,7 @@ class Declaration:
 
     @property
     def name(self) -> str:
-        """The full name that it has in `framed_for_distil`."""
+        """Its full name in `framed_for_distil`."""
         declaration = self.sorries[0].declaration
         return declaration if self._example is None else f"everlean_example_{self.byte_start}"
 
@@ -169,7 +169,7 @@ class Declaration:
         return self._frame(patched[self.byte_start : end].decode())
 
     def framed_for_distil(self) -> str:
-        """Return the framed text with `example` made a theorem: an example makes no constant to look at."""
+        """Return the framed text with `example` made a theorem: an example leaves no constant to look at."""
         text = self.data[self.byte_start : self.byte_end]
         if self._example is not None:
             at = self._example.byte_start - self.byte_start
@@ -178,7 +178,7 @@ class Declaration:
 
     @property
     def ordinals(self) -> list[tuple[int, ...]]:
-        """The ordinals of each declaration's sorries: of several in a `mutual` block each has its proof by itself."""
+        """The ordinals of each declaration's sorries: in a `mutual` block each declaration has its own proof."""
         return [
             tuple(one.ordinal for one in group)
             for _, group in itertools.groupby(self.sorries, key=lambda one: one.index)
@@ -191,7 +191,7 @@ class Declaration:
 
     @property
     def _example(self) -> Token | None:
-        """The keyword of an example; None in what has a name."""
+        """The keyword of an example; None for a named declaration."""
         head = next((token for token in self.tokens if token.text in PROVABLE_KINDS), None)
         return head if head is not None and head.text in WITHOUT_CONSTANT else None
 
@@ -212,11 +212,11 @@ class Declaration:
 
 MOST_TOGETHER = 100
 MOST_TOGETHER_BYTES = 8 * 1024 * 1024
-"""Each sorry that a submitted text fills is recorded with the whole text: so large may these records be together."""
+"""Each sorry filled by a submitted text is recorded with the whole text: a limit for these records together."""
 
 
 class JoinError(ValueError):
-    """Proofs make no text that could be judged. `reason` is a stable word."""
+    """The proofs make no text to judge. `reason` is a stable word."""
 
     def __init__(self, reason: str, message: str, *, remedy: str) -> None:
         super().__init__(f"{message}; {remedy}")
@@ -226,7 +226,7 @@ class JoinError(ValueError):
 
 
 def splice(data: bytes, replacement: Replacement) -> bytes:
-    """Return the file with the replacement in place; every other byte is as it was."""
+    """Return the file with the replacement in place; every other byte stays."""
     return data[: replacement.byte_start] + replacement.text.encode() + data[replacement.byte_end :]
 
 
@@ -247,10 +247,10 @@ def join(data: bytes, parts: Sequence[Replacement]) -> Replacement:
 
 
 def join_submitted(data: bytes, parts: Sequence[Replacement]) -> Replacement:
-    """As `join`, for proofs that someone submits together.
+    """Join proofs submitted together, as `join` does.
 
     Raises:
-        JoinError: a sorry is filled twice, or they would make records without measure.
+        JoinError: a sorry is filled twice, or the records would be too many or too large.
     """
     remedy = "prove parts of the declaration as lemmas, and submit these first"
     if len(parts) > MOST_TOGETHER:
@@ -278,7 +278,7 @@ def placements(declaration: Declaration, sorry: Sorry, script: Script) -> tuple[
         return before + inline.replace("\n", place.newline + " " * (place.column + len(before)))
 
     if sorry.mode == "tactic":
-        # `by a; b` reads better than lines far to the right, as long as it is short and does not branch.
+        # `by a; b` reads better than lines far to the right, if it is short and does not branch.
         on_a_starter_s_line = place.takes_a_block and place.before in ("by", "=>") and place.line_tokens
         if on_a_starter_s_line and len(inline) <= _SHORT and script.block() == script.tactics:
             texts.append(inline)
@@ -301,7 +301,7 @@ def placements(declaration: Declaration, sorry: Sorry, script: Script) -> tuple[
 def text_placements(
     declaration: Declaration, sorry: Sorry, lines: Sequence[str], *, tactics: bool
 ) -> tuple[Replacement, ...]:
-    """As `placements`, for a proof that someone wrote, whose lines keep their layout.
+    """Return texts like `placements`, for a person's proof, whose lines keep their layout.
 
     Args:
         declaration, sorry: as there.
@@ -363,7 +363,7 @@ class _SorryContext:
 
     @property
     def takes_a_block(self) -> bool:
-        """Return whether lines at the sorry's column form the tactic block that the sorry is in."""
+        """Return whether lines at the sorry's column form the tactic block around the sorry."""
         if not self.last_on_line or self.after in ("<;>", ";", "<|>"):
             return False
         if not self.line_tokens:
@@ -372,11 +372,11 @@ class _SorryContext:
 
 
 def _indent_of_block(declaration: Declaration, place: _SorryContext) -> int | None:
-    """Return the column for the lines of a `by` in the place of a term, or None where only one line is safe."""
+    """Return the column for the lines of a `by` in the place of a term, or None if only one line is safe."""
     if not place.last_on_line or place.before != ":=":
         return None
     if not place.after:
-        # The whole value of the declaration: indented from the declaration, not from where its statement ends.
+        # The whole value of the declaration: indented from the declaration, not from the end of its statement.
         return _column(declaration.data, declaration.byte_start) + 2
     if not place.line_tokens:
         return None
@@ -394,7 +394,7 @@ def _column(data: bytes, offset: int) -> int:
 
 
 def text_hash_with(data: bytes, path: str, change: Replacement) -> str:
-    """Return the scanner's hash of the declaration with the proof in it; "" where it is no declaration any more."""
+    """Return the scanner's hash of the declaration with the proof in it; "" if it is no declaration any more."""
     declarations = scan_source(splice(data, change), path=path).declarations
     inside = [one for one in declarations if one.byte_start <= change.byte_start < one.byte_end]
     return max(inside, key=lambda one: one.byte_start).text_hash if inside else ""

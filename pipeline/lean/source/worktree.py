@@ -1,8 +1,7 @@
-"""Read files of a folder that strangers filled: a worktree, a fetched package, what a build has left.
+"""Read files of a folder filled by strangers: a worktree, a fetched package, a build's output.
 
-A name from a repository may be absolute, climb by `..`, be longer than any file's, or lead through a link; and what
-lies there may be a pipe that never ends, a device or a file of any size. Code outside of a sandbox
-reads such a file here.
+A name from a repository may be absolute, climb by `..`, be too long for a file, or lead through a link; the file may be
+an endless pipe, a device, or of any size. Code outside of a sandbox reads such a file here.
 """
 
 from __future__ import annotations
@@ -14,15 +13,15 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 MOST_SOURCE_BYTES = 16 * 1024 * 1024
-"""A larger file is not read: no source that people write is so long."""
+"""A larger file is not read: no source written by people is so long."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# A pipe that no one writes to would keep us waiting while it is opened.
+# Opening a pipe without a writer would keep us waiting.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CHUNK_BYTES = 2**20
 
 
 class StrangeFileError(OSError):
-    """It is not read; `strerror` says why, and no more than that of the file."""
+    """The file is not read; `strerror` says why, and shows nothing else of it."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(None, reason, name)
@@ -32,11 +31,11 @@ class StrangeFileError(OSError):
 
 
 class FileTooLargeError(StrangeFileError):
-    """It is longer than what was allowed."""
+    """The file is longer than allowed."""
 
 
 def safe_path(name: str) -> bool:
-    """Return whether a path from a repository stays below the folder that it is read in: no `..`, not absolute."""
+    """Return whether a path from a repository stays below its folder: no `..`, not absolute."""
     parts = PurePosixPath(name).parts
     return bool(parts) and not name.startswith("/") and ".." not in parts and "\0" not in name
 
@@ -45,7 +44,7 @@ def read_inside(root: Path, name: str, *, most_bytes: int = MOST_SOURCE_BYTES) -
     """Return the whole of a regular file below `root`, reached without any link.
 
     Args:
-        root: a folder of ours; only what lies below it is a stranger's.
+        root: a folder of ours; only the files below it are a stranger's.
         name: relative to it, with `/` between its parts.
         most_bytes: a longer file is refused, and never held.
 
@@ -57,7 +56,7 @@ def read_inside(root: Path, name: str, *, most_bytes: int = MOST_SOURCE_BYTES) -
     with _opened(root, name) as (descriptor, size):
         if size > most_bytes:
             raise FileTooLargeError(name, f"{size} bytes, more than {most_bytes}")
-        # One byte more than is allowed: the file may grow while it is read.
+        # One byte more than allowed: the file may grow while it is read.
         data = bytearray()
         while len(data) <= most_bytes:
             chunk = os.read(descriptor, min(_CHUNK_BYTES, most_bytes + 1 - len(data)))
@@ -81,7 +80,7 @@ def read_beginning(root: Path, name: str, *, most_bytes: int) -> bytes:
 
 @contextmanager
 def _opened(root: Path, name: str) -> Iterator[tuple[int, int]]:
-    """Open the file, part by part: a link anywhere on the way is an error and not a way."""
+    """Open the file, part by part: a link on the way is an error."""
     if not safe_path(name):
         raise StrangeFileError(name, "no path that stays inside the folder")
     *folders, last = PurePosixPath(name).parts
@@ -99,7 +98,7 @@ def _opened(root: Path, name: str) -> Iterator[tuple[int, int]]:
 
 
 def _step(at: int, part: str, flags: int, name: str) -> int:
-    """Open `part` in the folder `at`, which is closed where that succeeds."""
+    """Open `part` in the folder `at`, closing `at` on success."""
     try:
         below = os.open(part, flags, dir_fd=at)
     except OSError as error:

@@ -1,9 +1,9 @@
-"""Programs that stand in for Lean in the tests, and how they are kept away from everything else.
+"""Stand-ins for Lean in the tests, and their refusal everywhere else.
 
-A stand-in accepts what Lean would not, so that one in Lean's place would make false proofs. Each says what it is: its
-answer to `--version` holds `MARK`, and the script that starts it names the package that it comes from. Where such a
-program is found in the place of the REPL, of lake or of lean, it is refused, unless the environment holds `SWITCH`,
-which the tests and benchmarks set, and `make demo` for its own stand-in for lake.
+A stand-in accepts what Lean would not, so one in Lean's place would make false proofs. Each declares itself: its answer
+to `--version` holds `MARK`, and the script that starts it names its package. Such a program in the place of the REPL,
+of lake or of lean is refused, unless the environment holds `SWITCH`, set by the tests, the benchmarks, and `make demo`
+for its own stand-in for lake.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def says_so(version: str) -> bool:
 def is_stand_in(program: Path) -> bool:
     """Return whether a program is a stand-in; Lean's own programs are compiled, so only scripts are read.
 
-    A file that is not there or cannot be read is none; its caller will report it.
+    A missing or unreadable file is none; its caller will report it.
     """
     try:
         with program.open("rb") as file:
@@ -57,7 +57,7 @@ def refusal(programs: Iterable[Path]) -> str:
 def refusal_of_answer(argv: Sequence[str], *, sysroot: str, sandboxed: bool) -> str:
     """Run a REPL's `--version`, as it is run later; return "" or why it must not be taken for Lean.
 
-    One that gives no answer is not judged here: it does not start as a REPL either, which has its own error.
+    A REPL without an answer is not judged here: it does not start either, which has its own error.
 
     Raises:
         pipeline.lean.sandbox.command.SandboxError: there is no sandbox to run it in.

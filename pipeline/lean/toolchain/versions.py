@@ -1,4 +1,4 @@
-"""Names of Lean versions, and where elan keeps them.
+"""Names of Lean versions, and their places in elan's folder.
 
 Two names of one version are equal (`4.21.0`, `v4.21.0`, `leanprover/lean4:v4.21.0`), by elan's rules. Only releases of
 the Lean developers are accepted: a toolchain decides what counts as proved, so a fork's is refused. So are channels
@@ -41,7 +41,7 @@ class LeanVersion:
 
     @property
     def sysroot(self) -> Path:
-        """Where elan puts it, there or not: `$ELAN_HOME/toolchains/leanprover--lean4---v4.21.0`."""
+        """Its place under elan, there or not: `$ELAN_HOME/toolchains/leanprover--lean4---v4.21.0`."""
         return elan_home() / "toolchains" / self.toolchain.replace("/", "--").replace(":", "---")
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ def parse_version(text: str) -> LeanVersion:
     """Read a version as a person or a `lean-toolchain` file names it.
 
     Raises:
-        VersionError: it is no version, a channel, or a toolchain that is not the Lean developers'.
+        VersionError: it is no version, a channel, or a toolchain of others than the Lean developers.
     """
     name = text.strip()
     origin, colon, release = name.rpartition(":")
@@ -94,11 +94,11 @@ def _order(release: str) -> tuple[list[int], float]:
 
 
 def elan_home() -> Path:
-    """Return where elan keeps its toolchains: `$ELAN_HOME`, else `~/.elan`."""
+    """Return elan's folder: `$ELAN_HOME`, else `~/.elan`."""
     return Path(os.environ.get("ELAN_HOME") or Path.home() / ".elan").absolute()
 
 
 def find_elan() -> Path | None:
-    """Return the program elan, on PATH or where its installer puts it."""
+    """Return the program elan, on PATH or from its installer's folder."""
     result = shutil.which("elan") or shutil.which(elan_home() / "bin" / "elan")
     return Path(result).absolute() if result else None
