@@ -1,8 +1,8 @@
 /-!
 Names, universe levels and terms as lines of an export, in the format of lean4export, version 3.1.0: a JSON object a
-line, nodes numbered from 1 (from 0 for terms), each before what it is part of, no node twice. Bound variables have no
-names and all are explicit, and notes inside terms (`mdata`) are left out: these are no matter to the kernel.
-`export.py` reads them, and makes of each term the digest by which two are told apart.
+line, nodes numbered from 1 (from 0 for terms), parts before the whole, no node twice. Bound variables have no names
+and all are explicit, and notes inside terms (`mdata`) are left out: the kernel ignores all this. `export.py` reads the
+lines, and makes of each term the digest for comparisons.
 -/
 
 open Lean
@@ -18,8 +18,8 @@ namespace Nodes
     PersistentHashMap α β :=
   m.insert k v
 
-/-- The export so far: lines that are not in the file yet, and the number of each node. Terms that differ in notes
-alone have one text and become one node. -/
+/-- The export so far: lines not yet in the file, and the number of each node. Terms that differ only in notes have one
+text and become one node. -/
 structure Writer where
   lines : Array String := #[]
   names : PersistentHashMap Name Nat := {}
@@ -35,7 +35,7 @@ abbrev W := StateM Writer
 def line (text : String) : W Unit :=
   modify fun w => { w with lines := w.lines.push text }
 
-/-- A text as JSON has it. -/
+/-- A text in JSON. -/
 def quoted (text : String) : String := Id.run do
   let mut out := "\""
   for c in text.toList do
@@ -65,7 +65,7 @@ def field (name value : String) : String :=
 def object (fields : List (String × String)) : String :=
   "{" ++ commas (fields.map fun f => field f.1 f.2) ++ "}"
 
-/-- A new node: its number and its line, which is its text with the number in front. -/
+/-- A new node: its number, and its line, the text with the number in front. -/
 def node (tag : String) (k : Nat) (text : String) : W Unit :=
   line ("{\"" ++ tag ++ "\":" ++ toString k ++ "," ++ text ++ "}")
 
@@ -116,7 +116,7 @@ where
     modify fun w => { w with levels := put w.levels l k, nLevels := k + 1 }
     return k
 
-/-- The terms that one is made of. -/
+/-- The parts of a term. -/
 def parts (e : Expr) : List Expr :=
   match e with
   | .app f a => [f, a]
@@ -127,7 +127,7 @@ def parts (e : Expr) : List Expr :=
   | .proj _ _ b => [b]
   | _ => []
 
-/-- The number of a term that is written. What is not one makes no JSON. -/
+/-- The number of a written term. For another term the result is no JSON. -/
 def written (e : Expr) : W String := do
   match look (← get).exprs e with
   | some k => return toString k
@@ -138,7 +138,7 @@ def binder (type body : Expr) : W String := do
   let b ← written body
   return object [("name", "0"), ("type", t), ("body", b), ("binderInfo", quoted "default")]
 
-/-- Write a term whose parts are written. -/
+/-- Write a term after its parts. -/
 def exprAlone (e : Expr) : W Unit := do
   let text ← match e with
     | .bvar i => pure (field "bvar" (toString i))
@@ -183,7 +183,7 @@ def exprAlone (e : Expr) : W Unit := do
     node "ie" k text
     modify fun w => { w with exprs := put w.exprs e k, texts := put w.texts text k, nExprs := k + 1 }
 
-/-- Write a term; by a list of what is still to be done, since a term may be deeper than the stack. -/
+/-- Write a term; with a list of open tasks, since a term may be deeper than the stack. -/
 def exprNode (e : Expr) : W String := do
   let mut todo : List (Expr × Bool) := [(e, false)]
   while !todo.isEmpty do
@@ -199,7 +199,7 @@ def exprNode (e : Expr) : W String := do
         | none => todo := (parts e).foldl (fun all part => (part, false) :: all) ((e, true) :: rest)
   written e
 
-/-- The line that an export begins with. -/
+/-- The first line of an export. -/
 def metaLine : String :=
   let exporter := object [("name", quoted "everlean"), ("version", quoted "1")]
   let lean := object [("githash", quoted Lean.githash), ("version", quoted Lean.versionString)]

@@ -1,20 +1,20 @@
 /-!
-A term as text, written by nothing that a project can change: no notation, no delaborator, no `pp` option, no code of an
-instance. Names are whole, every argument is written, instances stand by their names, universe levels are there.
+A term as text, out of a project's reach: no notation, no delaborator, no `pp` option, no code of an instance. Names are
+whole, every argument is written, instances stand by their names, universe levels are there.
 
-A name that is not made of letters, digits and `_` has `«»`; in it, and in a text, what is no visible character,
-changes the direction of writing or looks like a space stands as `\u{…}`. A bound name is another one (`n_1`) where it
-would be read as one that is bound around it, or as a constant of the term.
+A name of other characters than letters, digits and `_` has `«»`; in it, and in a text, a character that is invisible,
+changes the direction of writing or looks like a space stands as `\u{…}`. A bound name is changed (to `n_1`) if it would
+be read as an outer bound name, or as a constant of the term.
 
-A term shares its parts, so that its text may be longer than any memory: a text has room for so many characters, and
-what comes after them is left out.
+A term shares its parts, so its text may be longer than any memory: a text has room for a number of characters, and the
+rest is left out.
 -/
 
 open Lean
 
 namespace Printer
 
-/-- What is written so far, for how many more characters there is room, and whether all had room. -/
+/-- The text so far, the room left in characters, and whether all had room. -/
 structure Text where
   out : String := ""
   room : Nat
@@ -36,7 +36,7 @@ def within (c first last : Nat) : Bool :=
 def isDigit (c : Nat) : Bool :=
   within c 48 57
 
-/-- Whether a name may begin with it without `«»`: letters, as Lean counts them. -/
+/-- Whether a name may begin with it without `«»`: Lean's letters. -/
 def isLetter (c : Nat) : Bool :=
   within c 65 90 || within c 97 122 || c == 95 ||
   within c 0x391 0x3a9 && c != 0x3a0 && c != 0x3a3 || within c 0x3b1 0x3c9 && c != 0x3bb || within c 0x3ca 0x3fb ||
@@ -45,8 +45,8 @@ def isLetter (c : Nat) : Bool :=
 def isSubscript (c : Nat) : Bool :=
   within c 0x2080 0x2089 || within c 0x2090 0x209c || within c 0x1d62 0x1d6a
 
-/-- Whether it is seen, stands where it is written, and is not taken for a space. Letters that are written from the
-right turn what stands between two of them. -/
+/-- Whether it is visible, stands in its place, and is not taken for a space. Letters written from the right turn the
+text between two of them. -/
 def isSeen (c : Nat) : Bool :=
   within c 32 126 || within c 0xa1 0x58f && c != 0xad && !within c 0x300 0x36f || within c 0x900 0x115e ||
   within c 0x1161 0x167f || within c 0x1681 0x17b3 || within c 0x17b6 0x180a || within c 0x1810 0x1fff ||
@@ -64,7 +64,7 @@ def hex (n : Nat) : String := Id.run do
     power := power / 16
   return out
 
-/-- The characters of a name or a text; a backslash, and what ends the one or the other, is none. -/
+/-- The characters of a name or a text; invisible ones, a backslash and the closing quotes are escaped. -/
 def visible (text : String) : String := Id.run do
   let mut out := ""
   for c in text.toList do
@@ -80,7 +80,7 @@ def letters (text : String) : Bool :=
   | first :: rest => isLetter first.toNat && !rest.any fun (c : Char) =>
     !(isLetter c.toNat || isDigit c.toNat || isSubscript c.toNat || c == '\'' || c == '!' || c == '?')
 
-/-- A part of a name. A word of this language is none. -/
+/-- A part of a name, in `«»` if it is no plain name or a word of this language. -/
 def part (text : String) : String :=
   let words := ["Prop", "Type", "Sort", "max", "imax", "fun", "let", "_"]
   if letters text && !words.any (fun word => word == text) then text else "«" ++ visible text ++ "»"
@@ -93,7 +93,7 @@ def name (n : Name) : String :=
   | .str p s => name p ++ "." ++ part s
   | .num p i => name p ++ "." ++ toString i
 
-/-- The name that was given to what a macro bound, and whether it was a macro. -/
+/-- The name as given, without a macro's marks, and whether a macro made it. -/
 def plain (n : Name) : Name × Bool :=
   match n with
   | .anonymous => (.anonymous, true)
@@ -117,7 +117,7 @@ def rootOf (n : Name) : Name :=
   | .num p _ => rootOf p
   | .anonymous => n
 
-/-- The first of `n`, `n_1`, `n_2`, … that is none of these; after `tries` of them the last. -/
+/-- The first of `n`, `n_1`, `n_2`, … not taken; after `tries` of them the last. -/
 def another (base : String) (taken : String → Bool) (tries : Nat) : String := Id.run do
   let mut found := part base
   let mut i := 0
@@ -140,8 +140,8 @@ def brackets (kind : BinderInfo) : String × String :=
   | .strictImplicit => ("⦃", "⦄")
   | .instImplicit => ("[", "]")
 
-/-- How a term is written. `taken`: no bound name may be that one; `isShort`: those who write terms leave out arguments of
-this constant, so that it has an `@` before all of them. -/
+/-- The style of a term's text. `taken`: names no bound name may have; `isShort`: constants with arguments usually left
+out, so that they have an `@` before all of them. -/
 structure Style where
   taken : String → Bool
   isShort : Name → Bool
@@ -212,14 +212,14 @@ def sort (l : Level) (isPart : Bool) : P Unit := do
     level 0 l true
     if isPart then put ")"
 
-/-- The name at a place of a list that is written from its end. -/
+/-- The name at a place in a list, innermost first. -/
 def at? (names : List String) (i : Nat) : String :=
   match names, i with
   | [], _ => "?"
   | n :: _, 0 => n
   | _ :: rest, i + 1 => at? rest i
 
-/-- The name that a bound variable is written by. -/
+/-- The written name of a bound variable. -/
 def bound (style : Style) (around : List String) (n : Name) : String :=
   let (given, _) := plain n
   another (lastOf given) (fun one => style.taken one || around.any fun other => other == one) 1000
@@ -317,7 +317,7 @@ where
     | .mdata _ b => hidden b
     | _ => false
 
-/-- What an act writes, and whether there was room for it. -/
+/-- The text of an act, and whether there was room for it. -/
 def written (room : Nat) (act : P Unit) : String × Bool :=
   let (_, text) := Id.run (StateT.run act { room := room })
   (text.out, text.whole)
@@ -326,8 +326,8 @@ def written (room : Nat) (act : P Unit) : String × Bool :=
 def shown (find : Name → Option ConstantInfo) (room : Nat) (e : Expr) : String × Bool :=
   written room (term (styleOf find e) [] 0 e false)
 
-/-- The variables that a type begins with: how each is bound, the name that it was given, empty where it has none but a
-macro's, and its text, as it stands in the type's. -/
+/-- The first variables of a type: the kind of binder, the given name (empty for none but a macro's), and its text, as in
+the type's. -/
 def binders (find : Name → Option ConstantInfo) (room most : Nat) (e : Expr) : Array (String × String × String) :=
     Id.run do
   let style := styleOf find e

@@ -78,7 +78,7 @@ class Digests:
 class Export:
     """The declarations of an export, by name. Mutually inductive types share one digest.
 
-    `lean` is the version of Lean that wrote it, "" if not said. `undeclared` are constants mentioned in its terms
+    `lean` is the version of Lean that wrote it, "" if unknown. `undeclared` are constants mentioned in its terms
     without a declaration in it. `names` and `terms` are its tables, by number: `type_of` reads answers in numbers.
     `in_order`: the numbers of each table are consecutive.
     """

@@ -231,7 +231,7 @@ def shape(text: str) -> Shape:
 
 
 def strip_parentheses(text: str) -> str:
-    """Return the text without parentheses around the whole of it."""
+    """Return the text without parentheses around all of it."""
     while text.startswith("(") and text.endswith(")"):
         depth = 0
         for position, character in enumerate(text):

@@ -53,8 +53,8 @@ SCHEMA = 1
 class Build:
     """The identity of a stored build. `dependencies` is a key or ""; `lakefile` the hash of the project's lakefile.
 
-    `project` is the project's folder in the repository; `nested` are the folders in the project with packages of their
-    own. `built_at` is seconds since 1970.
+    `project` is the project's folder in the repository; `nested` are its folders that are packages themselves.
+    `built_at` is seconds since 1970.
     """
 
     repository: str

@@ -232,7 +232,7 @@ class BuildLog:
     _in_summary: bool = False
 
     def take(self, text: str) -> None:
-        """Read the next line, whatever it is."""
+        """Read the next line."""
         self.line(text)
 
     def line(self, text: str) -> Step | None:

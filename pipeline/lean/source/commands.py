@@ -261,7 +261,7 @@ class _Splitter:
         yield from self._loose(at, self.limit, holder)
 
     def _loose(self, at: int, end: int, holder: str) -> Iterator[RawCommand]:
-        """Yield the code between two commands, which has no known beginning."""
+        """Yield the code between two commands, without a known beginning, as one."""
         blank = _BLANK.match(self.bare, at, end)
         start = blank.end() if blank else at
         if start < end:

@@ -474,7 +474,7 @@ _MOST_SYMBOLS = 64
 _ENDS_BEFORE_TICK = frozenset("¹²³⁻'|*+-/<>=~^∘•·!?")
 """Characters before the tick of a library's token: `⁻¹'`, `''`."""
 _BEFORE_COMMENT = frozenset((":=", "=>", "·", ".", "←", "→", "$", "<|"))
-"""Symbols that people write a comment right behind, with no known token of both."""
+"""Symbols often right before a comment; no known token begins with both."""
 
 _ONE_WORD = [one for one in DECLARATION_KEYWORDS if " " not in one.word]
 RESERVED_DECLARATIONS = frozenset(one.word for one in _ONE_WORD if one.reserved)
