@@ -347,7 +347,7 @@ def _bundled_repl(sandbox: Sandbox) -> tuple[LeanBackend | None, str]:
 
 
 def _refusal(found: LeanBackend) -> str:
-    """Return "" or why this must not be taken for Lean: a program of it or beside it is a stand-in."""
+    """Return "" or why this must not be taken for Lean: one of its programs, or one beside it, is a stand-in."""
     return standins.refusal((Path(found.argv[0]), *_tools(found.sysroot)))
 
 

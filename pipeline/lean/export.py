@@ -20,7 +20,7 @@ from typing import Any
 
 FORMAT = "3.1.0"
 Name = tuple[str, ...]
-"""A name's parts; a number among them has a `#` before it, a text with one at its beginning a second."""
+"""A name's parts. A number has a `#` before it; a text that begins with `#` has a second one."""
 
 
 class ExportError(ValueError):

@@ -58,7 +58,7 @@ def state_of(goals: Sequence[Goal]) -> str:
 
 
 def joined(goals: Iterable[str]) -> str:
-    """Return several goals as one text, each different one once."""
+    """Return several goals as one text, without repetitions."""
     return GOAL_END.join(dict.fromkeys(goals))
 
 

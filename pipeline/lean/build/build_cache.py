@@ -83,7 +83,7 @@ class BuildKey(NamedTuple):
 
 
 def read_build(folder: Path) -> Build | None:
-    """Return the build in a folder of the cache, None unless it is a whole one of this version."""
+    """Return the build in a folder of the cache; None for an unfinished one, or another version's."""
     raw = read_json(folder / "build.json")
     try:
         if raw.pop("schema") != SCHEMA:

@@ -94,7 +94,7 @@ class UnsupportedByDialect(ReplError):  # noqa: N818 - named by what happened
 
 
 class StaleState(ReplError):  # noqa: N818 - named by what happened
-    """A state belongs to another process, or to this one before a reset; it must be built again here."""
+    """A state of another process, or of this one before a reset; build it again here."""
 
 
 class MalformedReply(ReplError):  # noqa: N818 - named by what happened

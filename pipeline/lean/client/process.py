@@ -191,7 +191,7 @@ class ReplProcess:
     # ---- lines
 
     async def exchange(self, data: bytes, limit_s: float, what: str) -> bytes:
-        """Write one line (its end included; nothing when empty) and return the one line of answer, without its end.
+        """Write one line (with its end; nothing when empty) and return the line of answer, without its end.
 
         Cancelling it ends the process, because the answer would otherwise be taken for the next one's.
 

@@ -163,7 +163,7 @@ def difference(before: str, now: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """Return the text quoted on one line, a long one cut."""
+    """Quote the text on one line, cut if long."""
     return repr(cut(one_line(text), 120))
 
 
@@ -331,7 +331,7 @@ class Replayer:
         )
 
     def _drop(self, state: State | None) -> None:
-        """Remove one hold from a state; without any it is freed, and its hold on its parent goes with it."""
+        """Remove one hold from a state; free a state without holds, with its hold on its parent."""
         while state is not None:
             state.holds -= 1
             if state.holds:
@@ -568,7 +568,7 @@ class Session:
     ) -> T:
         """Send a request to a process with the setup and the state, and to another one when it dies.
 
-        A request, by its `strike`, that has ended its last process is answered by `killed`, else raised.
+        `strike` identifies the request. After it ended its last process, `killed` answers it, or its error is raised.
         """
         async with self._lock:
             for life in range(1, _LIVES_PER_REQUEST + 1):

@@ -69,7 +69,7 @@ class Rules:
     private_addresses: bool = False
 
     def refuses(self, host: str, port: int) -> str | None:
-        """Return the reason against the host, or None if it may be reached."""
+        """Return why the host is refused, or None if it may be reached."""
         name = host.lower().removesuffix(".")
         if _is_literal(name):
             return "a literal address; only names can be allowed"
@@ -82,7 +82,7 @@ class Rules:
         return None
 
     def refuses_addresses(self, addresses: Sequence[str]) -> str | None:
-        """Return the reason against a name with these addresses, or None."""
+        """Return why a name with these addresses is refused, or None."""
         if not addresses:
             return "the name leads to no address"
         hidden = [address for address in addresses if not _is_public(address)]

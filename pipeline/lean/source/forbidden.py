@@ -420,7 +420,7 @@ def _is_unit(words: list[str], at: int) -> bool:
 
 
 def _closing(words: list[str], opening: int) -> int:
-    """Return the position of the bracket closing the one at `opening`, the end without one."""
+    """Return the position of the bracket that closes the one at `opening`, or the end."""
     depth = 0
     for at in range(opening, len(words)):
         depth += (words[at] in _BRACKETS) - (words[at] in _CLOSERS)

@@ -322,7 +322,7 @@ class Lexer:
         self._put(start, end, code=self.text[start:end], bare=bare)
 
     def _name_ends(self, at: int) -> bool:
-        """Return whether a name ends at `at`; a number is none, nor is `!` or the like without a letter before it."""
+        """Return whether the run of name characters before `at` ends in a name, which a number or a `!` is not."""
         text, first = self.text, at
         while first > self.done and _IN_NAME.match(text[first - 1]):
             first -= 1
@@ -444,7 +444,7 @@ def _stands_apart(bare: str, at: int) -> bool:
 
 
 def _is_name(text: str, first: int, end: int) -> bool:
-    """Return whether characters of names, with none before them, end in a name: `x1`, but `1` and `!` are none."""
+    """Return whether a run of name characters ends in a name: `x1` does, `1` and `!` do not."""
     fraction = text[first - 1 : first] == "." and _DECIMAL.search(
         text[max(0, first - _LONGEST_NUMBER) : first]
     )

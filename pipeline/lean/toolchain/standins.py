@@ -57,7 +57,7 @@ def refusal(programs: Iterable[Path]) -> str:
 def refusal_of_answer(argv: Sequence[str], *, sysroot: str, sandboxed: bool) -> str:
     """Run a REPL's `--version`, as it is run later; return "" or why it must not be taken for Lean.
 
-    A REPL without an answer is not judged here: it does not start either, which has its own error.
+    A REPL without an answer is not judged here: it does not start either, and that has its own error.
 
     Raises:
         pipeline.lean.sandbox.command.SandboxError: there is no sandbox to run it in.

@@ -78,7 +78,7 @@ def parse_version(text: str) -> LeanVersion:
 
 
 def is_at_most(one: str, other: str) -> bool:
-    """Return whether a toolchain is another or comes before it, as Lake has it: of one sort, by number or date."""
+    """Return whether a toolchain equals or precedes another in Lake's order: of one sort, by number or date."""
     try:
         first, second = parse_version(one), parse_version(other)
     except VersionError:
