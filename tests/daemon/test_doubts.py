@@ -120,7 +120,9 @@ def test_every_reader_of_a_candidate_says_that_kernels_do_not_agree_on_it(tmp_pa
     assert text in folder.everlean("proofs", "show", CANDIDATE).out
     problems = folder.everlean("status", "--json").json["problems"]
     (problem,) = [one for one in problems if one["code"] == "proofs_in_doubt"]
-    assert problem["message"].startswith("1 candidate proof in doubt: a kernel refuses what another accepts")
+    assert problem["message"].startswith(
+        "1 candidate proof in doubt: a kernel refuses a proof that another accepts"
+    )
     with (
         queries.connect(folder.state / "database.db") as view,
         LogReader.open(folder.state / "events.db") as log,

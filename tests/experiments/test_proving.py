@@ -69,11 +69,11 @@ def test_a_larger_budget_adds_to_a_smaller_one_and_a_lemma_is_learned_by_the_pro
         bench = proving._Bench(given, given.theorems, 1, lab)
         lemma = next(one for one in bench._lemmas if one.name == "Nat.one_add")
         commutes = Named(bench._corpus, "Nat.add_comm")
-        ((proof, tactics),) = asyncio.run(bench._searched([lemma], commutes, 40)).values()
+        ((proof, tactics),) = asyncio.run(bench._search([lemma], commutes, 40)).values()
         for most, expected in ((tactics, (proof, tactics)), (tactics - 1, ("", 0))):
-            assert [*asyncio.run(bench._searched([lemma], commutes, most)).values()] == [expected]
+            assert [*asyncio.run(bench._search([lemma], commutes, most)).values()] == [expected]
         assert "Nat.add_comm" in proof
-        task = bench._learned("own", [lemma], {lemma.name: proof})
+        task = bench._dataset_of("own", [lemma], {lemma.name: proof})
     (row,) = json.loads((task.dataset / "random" / "train.json").read_text())
     assert "Nat.add_comm" in [use["full_name"] for use in row["traced_tactics"][0]["annotated_tactic"][1]]
     assert row["traced_tactics"][0]["state_before"].endswith("⊢ 1 + n = n + 1")
