@@ -1,13 +1,13 @@
-"""What kernels accepted once: by keys that are digests of all that was read, so that no check asks them again.
+"""Verdicts of kernels on modules and exports, kept under digests of their input, so that no check asks twice.
 
-    module   its name, the bytes of its compiled files, and the keys of what it imports, down to Lean's own library
-    export   its bytes, and the axioms that it may hold
+module   its name, the bytes of its compiled files, and the keys of its imports, down to Lean's own library
+export   its bytes, and the axioms it may hold
 
-and with either the kernel: its name, which has a version, and the bytes of its program, with those of the toolchain's
-libraries. A key is made by the gate, of files that no process of the project can write to then, and is a fact in the
-log (`closure_judged`). A kernel's word on a module rests on all that the module imports, and a kernel may unfold a
-proof too: so a key changes with any byte below it. Of an export a kernel says that it holds: that its constants of the
-library are the library's is found out in each check, before a key counts (`pipeline.gate.vouched`).
+Both also cover the kernel: its name with its version, the bytes of its program, and those of the toolchain's libraries.
+The gate makes a key from files no process of the project can write to then, and the log keeps it (`closure_judged`). A
+kernel's verdict on a module rests on all its imports, and a kernel may unfold a proof too: so a key changes with any
+byte below it. A kernel judges an export's content; each check compares its library constants with the library's before
+a key counts (`pipeline.gate.vouched`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from pathlib import Path
 from pipeline.gate.answers import BuiltModule
 
 _RULES = "2"
-"""Raised when the gate has taken for accepted what a kernel did not judge: earlier keys are then no one's."""
+"""Raise it if the gate ever recorded an acceptance without a kernel's judgement: earlier keys then match nothing."""
 _LIBRARIES = ("*.so", "*.so.*", "*.dylib", "*.dll")
 _digests: dict[tuple[object, ...], str] = {}
-"""Of files that no project can write to, by what changes with them: Mathlib has 5 GB of them."""
+"""Digests of files no project can write to, by path and state: Mathlib has 5 GB of them."""
 
 
 def digest_of(file: Path, *, stays: bool = False) -> str:
-    """Return the SHA-256 of a file. `stays`: no project can write to it, so that it is read once in this process."""
+    """Return the SHA-256 of a file. `stays`: no project can write to it, so this process reads it once."""
     about: tuple[object, ...] = ()
     if stays:
         state = file.stat()
@@ -41,7 +41,7 @@ def digest_of(file: Path, *, stays: bool = False) -> str:
 
 
 def kernel_digest(name: str, program: Path, *, toolchain: Path) -> str:
-    """Return the digest of a kernel with the libraries of the toolchain in this folder, which its own programs load."""
+    """Return the digest of a kernel and of the toolchain's libraries in this folder, loaded by its own programs."""
     libraries = {one for pattern in _LIBRARIES for one in (toolchain / "lib").rglob(pattern) if one.is_file()}
     return digest_of_texts(
         "kernel", _RULES, name, *(digest_of(one, stays=True) for one in (program, *sorted(libraries)))
@@ -49,11 +49,11 @@ def kernel_digest(name: str, program: Path, *, toolchain: Path) -> str:
 
 
 def module_keys(kernel: str, modules: Sequence[BuiltModule], *, vouched: Sequence[Path]) -> dict[str, str]:
-    """Return the key of each module for a kernel's digest; one has none that imports what is not here, or has no file.
+    """Return each module's key for a kernel's digest; a module without a file, or with a missing import, has none.
 
     Args:
-        modules: all that one module imports, itself included.
-        vouched: folders that no project can write to.
+        modules: a module and all its imports.
+        vouched: folders no project can write to.
     """
     found: dict[str, str] = {}
     todo = {one.name: one for one in modules}
@@ -89,7 +89,7 @@ def export_key(kernel: str, export: Path, *, axioms: Sequence[str]) -> str:
 
 
 def digest_of_texts(*parts: str) -> str:
-    """Return the SHA-256 of texts, told apart by their lengths."""
+    """Return the SHA-256 of texts with their lengths, so that their borders count."""
     made = hashlib.sha256()
     for data in (part.encode() for part in parts):
         made.update(b"%d:" % len(data))

@@ -1,8 +1,8 @@
-"""Known faults of kernels, and which verified proofs rest on kernels with one.
+"""Known faults of kernels, and the verified proofs resting on faulty kernels.
 
-A kernel with a fault is no witness. A proof whose witnesses all have one is in doubt: not refuted, and vouched for by
-nobody. Two faults add up, since one proof can use both; so what counts is whether any witness is without all of them.
-What is not known counts as a fault: a kernel that an advisory does not name, a version that cannot be read.
+A kernel with a fault is no witness. A proof is in doubt if all its witnesses have one: not refuted, but without
+support. Two faults add up, since one proof can use both; so one witness must be free of all of them. Unknown kernels
+and unreadable versions count as faulty.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ _KEYS = {"id", "published", "title", "source", "safe", "fixed"}
 
 
 class FeedError(ValueError):
-    """A file of advisories cannot be read; the message names it, the place, and what is wrong."""
+    """A file of advisories cannot be read; the message names the file, the place and the fault."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """A program that judged a proof, by its name in the advisories, and its version as it says it ("": it does not)."""
+    """A program that judged a proof: its name in the advisories, and the version it reports ("": none)."""
 
     name: str
     version: str
@@ -41,7 +41,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Advisory:
-    """A fault. `fixed` are, by kernel, the first versions of each line without it; `safe` never had it."""
+    """A fault. `fixed` maps a kernel to the first version of each line without it; `safe` kernels never had it."""
 
     id: str
     published: date
@@ -51,7 +51,7 @@ class Advisory:
     fixed: tuple[tuple[str, tuple[str, ...]], ...]
 
     def affects(self, kernel: Kernel) -> bool:
-        """Return whether this kernel has the fault, as far as is known."""
+        """Return whether this kernel has the fault; an unknown one has."""
         if kernel.name in self.safe:
             return False
         return not any(
@@ -63,7 +63,7 @@ class Advisory:
 
 
 def _newer_line(kernel: Kernel, advisory: Advisory) -> bool:
-    """Return whether the kernel's line of releases begins after the newest line that has the fix."""
+    """Return whether the kernel's line of releases begins after the newest line with the fix."""
     ours = _numbers(kernel.version)
     lines = [
         result[:2]
@@ -76,17 +76,17 @@ def _newer_line(kernel: Kernel, advisory: Advisory) -> bool:
 
 
 def _reached(version: str, good: str) -> bool:
-    """Return whether a version is of the same line as one with a fix, and not before it."""
+    """Return whether a version belongs to the line of a fixed version, and is not older."""
     ours, theirs = _numbers(version), _numbers(good)
     if ours is not None and theirs is not None:
         return ours[:2] == theirs[:2] and ours >= theirs
-    # Dates of nightlies in their names are in the order of time.
+    # Names of nightlies hold their dates, which sort as text.
     both = version.startswith("nightly-") and good.startswith("nightly-")
     return both and version[: len("nightly-2026-01-01")] >= good
 
 
 def _numbers(version: str) -> tuple[int, int, int, int, int] | None:
-    """Return a version as numbers that are in its order: a candidate or a beta is before its release."""
+    """Return a version as sortable numbers: a candidate or a beta comes before its release."""
     match = _NUMBERED.fullmatch(version)
     if match is None:
         return None
@@ -99,12 +99,12 @@ def _numbers(version: str) -> tuple[int, int, int, int, int] | None:
 
 @cache
 def shipped() -> tuple[Advisory, ...]:
-    """Return the advisories that came with this version."""
+    """Return the advisories of this version of everlean."""
     return read_feed(FEED)
 
 
 def known(setting: str) -> tuple[Advisory, ...]:
-    """Return what is known now: of the file that `[certificates] advisories` names, or what came with this version.
+    """Return the advisories in force: from the file of `[certificates] advisories`, else from this version.
 
     Raises:
         FeedError: the file cannot be read.
@@ -116,7 +116,7 @@ def read_feed(path: Path) -> tuple[Advisory, ...]:
     """Read a file of advisories.
 
     Raises:
-        FeedError: it is none; nothing of it counts.
+        FeedError: it is no such file; none of it counts.
     """
     try:
         raw = tomllib.loads(path.read_bytes().decode())
@@ -165,9 +165,9 @@ def _read(path: Path, number: int, raw: object) -> Advisory:
 
 
 def witnesses(grade: str, kernel: str, toolchain: str) -> tuple[Kernel, ...]:
-    """Return what vouches for a verified proof with all that it rests on.
+    """Return a verified proof's witnesses.
 
-    Those that replayed all of it, by the event's `kernel`; where none did, the Lean that compiled it.
+    Those are the kernels in the event's `kernel`, which replayed all of it; without any, the Lean that compiled it.
     """
     names = [one for one in kernel.split(", ") if one] if grade != "L0" else []
     return tuple(_kernel(one, toolchain) for one in names or [LEAN])
@@ -187,7 +187,7 @@ def _kernel(said: str, toolchain: str) -> Kernel:
 
 
 def against(kernels: Iterable[Kernel], advisories: Sequence[Advisory]) -> tuple[Advisory, ...]:
-    """Return what puts a proof with these witnesses in doubt; nothing where one of them has no fault."""
+    """Return the advisories that put a proof with these witnesses in doubt; none if one witness has no fault."""
     faults = [[one for one in advisories if one.affects(kernel)] for kernel in kernels]
     if not all(faults):
         return ()
@@ -196,7 +196,7 @@ def against(kernels: Iterable[Kernel], advisories: Sequence[Advisory]) -> tuple[
 
 
 def is_sound(toolchain: str, advisories: Sequence[Advisory]) -> bool:
-    """Return whether a toolchain's own replay is without a known fault."""
+    """Return whether a toolchain's own replay has no known fault."""
     return not against([_kernel(LEANCHECKER, toolchain)], advisories)
 
 

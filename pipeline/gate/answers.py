@@ -1,9 +1,9 @@
-"""Reads what `Questions.lean` answers about one build of a module, and compares two builds.
+"""Reads the answers of `Questions.lean` about one build of a module, and compares two builds.
 
-An answer is a file of facts and an export (`pipeline.lean.export`). Readers return what they read, or one sentence on
-why they could not: a text with a line too many, too few or of another shape is refused. The facts stand between two
-lines with the mark of the question, a nonce, so that no other file can pass for an answer. Nothing that the project
-built is loaded here: both are text.
+An answer is a file of facts and an export (`pipeline.lean.export`). Readers return their data, or one sentence with the
+reason of a refusal: a text with a line too many, too few or of another shape is refused. The facts stand between two
+lines with the question's mark, a nonce, so no other file can pass for an answer. Nothing built by the project is loaded
+here: both files are text.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Stated:
 
 @dataclass(frozen=True, slots=True)
 class BuiltModule:
-    """A module as Lean read it, with the names of what it imports."""
+    """A module as Lean read it, with the names of its imports."""
 
     name: str
     path: Path
@@ -61,30 +61,30 @@ class BuiltModule:
 
     @property
     def is_bare(self) -> bool:
-        """Return whether it imports no `Init` (a `prelude` file): it may declare what stands for Lean's own."""
+        """Return whether it imports no `Init` (a `prelude` file): it may declare stand-ins for Lean's own constants."""
         return "Init" not in self.imports
 
     @property
     def is_core(self) -> bool:
-        """Return whether it has a name of Lean's own library."""
+        """Return whether its name belongs to Lean's own library."""
         return self.name.split(".")[0] in CORE
 
     def lies_in(self, folder: Path) -> bool:
-        """Return whether its files are below the folder, links followed: each that Lean finds beside the first."""
+        """Return whether its files are below the folder, links followed: the first, and those Lean finds beside it."""
         return all(file.resolve().is_relative_to(folder) for file in (self.path, *self.files))
 
     @property
     def files(self) -> list[Path]:
-        """The files that hold what is imported of it: since Lean 4.22 it may lie in several."""
+        """The files of its import: since Lean 4.22 there may be several."""
         return [file for end in ("", ".server", ".private") if (file := Path(f"{self.path}{end}")).is_file()]
 
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """The asked constant as text: its name with its universe parameters, and its type, cut where it is not `whole`.
+    """A constant as text: its name with its universe parameters, and its type, cut unless `whole`.
 
-    `variables` are those that the type begins with, `below` the project's constants that it rests on, `more` how many
-    of these were left out.
+    `variables` are the type's leading ones, `below` the project's constants under it, `more` the number of those left
+    out.
     """
 
     name: str
@@ -97,14 +97,14 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of `Questions.lean` about one build: see there for each part.
+    """An answer of `Questions.lean` about one build; its source describes each part.
 
-    `lean` is the version of Lean that answered, as it says it. `modules` are the module and all below it,
-    `in_parts` those of them that may lie in several files. `axioms`, `sorried`, `native` and `unsafe` are names of
-    constants below the asked one, however far down, `rests` all of these by their modules, and `homes` the module that
-    declares each axiom. `statement` is the asked constant, `target` its name in the export, `declared` the module's
-    other constants, `apart` those of them that Lean has not made on the way to another, `ends` the line and the column
-    where the asked one's declaration ends, if Lean says it, `told` the statement as text, if asked for.
+    `lean` is the version reported by the Lean that answered. `modules` are the module and all below it, `in_parts`
+    those of them allowed to lie in several files. `axioms`, `sorried`, `native` and `unsafe` are names of constants at
+    any depth below the one in question, `rests` all constants below it by module, and `homes` the module declaring each
+    axiom. `statement` is the constant in question, `target` its name in the export, `declared` the module's other
+    constants, `apart` those of them Lean has not made on the way to another, `ends` the line and column of its
+    declaration's end, if Lean reports it, `told` the statement as text, if the question asks for it.
     """
 
     lean: str
@@ -126,21 +126,21 @@ class Answer:
 
     @property
     def premises(self) -> Mapping[Name, Declared]:
-        """What the statement rests on in its module; in an answer about the closure, all that the constant rests on."""
+        """The constants below the statement in its module; in an answer about the closure, all below the constant."""
         return {name: one for name, one in self.export.declared.items() if one.kind != "axiom"}
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the statement and of everything that it rests on in its module."""
+        """SHA-256 of the statement and of everything below it in its module."""
         parts = [self.statement.digest, *(self.premises[name].digest for name in sorted(self.premises))]
         return hashlib.sha256(b"".join(parts)).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """The answer of `Questions.lean` about constants by their names, of modules and all that they import.
+    """An answer of `Questions.lean` about constants by name, in some modules and all their imports.
 
-    `homes` has the module of each that one of them declares, `digests` what those mean that were written.
+    `homes` has the module of each constant they declare, `digests` the meaning of each constant written out.
     """
 
     lean: str
@@ -150,7 +150,7 @@ class Constants:
 
 
 def read_answer(text: str, export: Iterable[str], *, nonce: str, constant: str) -> Answer | str:
-    """Read the files that `Questions.lean` wrote about `constant`; a text says why they are no answer."""
+    """Read an answer of `Questions.lean` about `constant` from its two files; a text is the reason of a refusal."""
     said = _said(text, nonce)
     if isinstance(said, str):
         return said
@@ -165,7 +165,7 @@ def read_answer(text: str, export: Iterable[str], *, nonce: str, constant: str) 
         if facts["lines"] != [[str(n_lines)]]:
             return f"the export has {n_lines} lines, and the answer says {facts['lines']}"
         if not read.in_order:
-            # A kernel that counts the nodes itself would read another export than the one that is compared.
+            # A kernel that counts the nodes itself would read another export than the one compared here.
             return "the numbers in the export do not follow one another"
         stated = [_stated(read, fields) for fields in facts["statement"]]
         declared = {fields[1]: _stated(read, fields) for fields in facts["declared"]}
@@ -204,7 +204,7 @@ def read_answer(text: str, export: Iterable[str], *, nonce: str, constant: str) 
 
 
 def _said(text: str, nonce: str) -> tuple[str, dict[str, list[list[str]]]] | str:
-    """Read an answer's facts, with the version of Lean that says them."""
+    """Read an answer's facts, and the version of its Lean."""
     lines = text.split("\n")
     if lines[-1] != "" or len(lines) < 5:
         return f"the answer has no end: {end_of(text)}"
@@ -226,7 +226,7 @@ def _said(text: str, nonce: str) -> tuple[str, dict[str, list[list[str]]]] | str
 
 
 def read_constants(text: str, export: Iterable[str], *, nonce: str, names: Sequence[Name]) -> Constants | str:
-    """Read the files that `Questions.lean` wrote about constants by their names; a text says why they are no answer."""
+    """Read an answer of `Questions.lean` about constants by name; a text is the reason of a refusal."""
     said = _said(text, nonce)
     if isinstance(said, str):
         return said
@@ -276,7 +276,7 @@ def _counted(lines: Iterable[str]) -> tuple[Export, int]:
 
 
 def _stated(export: Export, fields: list[str]) -> Stated:
-    """Read what a fact says of a constant by the export's numbers: its universe parameters and its type."""
+    """Read a constant's universe parameters and type from a fact, by the export's numbers."""
     kind, _, name, levels, term = fields
     export.names[_number(name)]
     inside = levels.removeprefix("[").removesuffix("]")
@@ -299,12 +299,12 @@ def same_constant(one: str, declaration: str) -> bool:
 
 
 def differences(before: Answer, after: Answer, *, declared: Iterable[str]) -> list[str]:
-    """Return what the proof changed besides itself, one sentence each.
+    """Return a proof's side effects on its module, one sentence each.
 
     Args:
         before, after: the answers about the build with the sorry and the build with the proof.
-        declared: the file's own declarations by name. What Lean makes on the way (equations, matchers) comes and
-            goes with a proof and is not looked at.
+        >declared: the file's own declarations by name. Constants Lean makes on the way (equations, matchers) come and
+        go with a proof and are ignored.
     """
     result = [f"{name} is declared too, by the proof" for name in sorted(after.apart - before.apart)]
     if before.statement.kind != "theorem" or after.statement.kind != "theorem":
@@ -335,10 +335,10 @@ def differences(before: Answer, after: Answer, *, declared: Iterable[str]) -> li
 
 
 def not_of_the_proof(whole: Answer, after: Answer) -> str | None:
-    """Return why the export of a closure is not that of the proof that was judged; None where it is.
+    """Return why a closure's export is not that of the judged proof, or None.
 
-    A kernel that accepts an export accepts what is in it. So it has to hold the same theorem with the same meaning, on
-    the same axioms, and all that these rest on.
+    A kernel accepts the export's content. So the export must hold the same theorem with the same meaning, on the same
+    axioms, and everything below these.
     """
     declared = whole.export.declared
     target = declared.get(after.target)

@@ -1,11 +1,10 @@
-"""A certificate: what the gate found of one proof, in a file that stands alone and can be checked without a daemon.
+"""A certificate: the gate's findings on one proof, in a file anyone can check without a daemon.
 
-It is made of the log and of nothing else: of the event by which the proof is verified, the one by which it was found,
-and its patch. The same event gives the same bytes, so that a log can say whether a certificate is one of its own. Only
-what a kernel replayed with all that it rests on has one; what was judged by a Lean with a library that is not its
-own never does, since nothing of that is ever verified.
+It is made of the log alone: of the event that verified the proof, the event that found it, and its patch. The same
+event gives the same bytes, so a log can recognize its own certificates. A proof needs a kernel's replay with everything
+below it to have one. A Lean with a foreign library never leads to one, since its judgements verify nothing.
 
-A signature is a file beside it, as `ssh-keygen -Y sign` makes it: whoever has OpenSSH checks it, without everlean.
+A signature is a file beside it, made by `ssh-keygen -Y sign`: with OpenSSH you can check it without everlean.
 """
 
 from __future__ import annotations
@@ -45,20 +44,20 @@ from store.view.rows import ProofRow
 
 VERSION = 1
 NAMESPACE = "everlean-certificate"
-"""What a signature is for: one made for a git commit or a login is none for a certificate."""
+"""The purpose of a signature: one for a git commit or a login does not count for a certificate."""
 MOST_BYTES = 16 * 2**20
-"""The largest file that is read as a certificate; a patch is a few kilobytes."""
+"""The largest certificate to read; a patch is a few kilobytes."""
 MOST_INPUTS = 8
-"""Files that name Lean and the packages; the gate looks at fewer."""
+"""Files naming Lean and the packages; the gate looks at fewer."""
 _SSH_S = 30.0
 
 
 class CertificateError(Exception):
-    """A certificate cannot be made, read, signed or checked; the message says why."""
+    """A certificate cannot be made, read, signed or checked; the message has the reason."""
 
 
 class Origin(Part):
-    """The event of the log that a certificate is made of; `sha256` is of its data as the log has them."""
+    """The certificate's event in the log; `sha256` is of its data as stored there."""
 
     seq: int
     id: str
@@ -68,8 +67,8 @@ class Origin(Part):
 class Certificate(Part):
     """One verified proof. All hashes are SHA-256.
 
-    `commit`, `path` and `blob` are the file that was checked, before the patch; `kernels` the programs that replayed
-    the proof with all that it rests on.
+    `commit`, `path` and `blob` are the file before the patch; `kernels` the programs that replayed the proof with
+    everything below it.
     """
 
     certificate: Literal[1]
@@ -94,7 +93,7 @@ class Certificate(Part):
     patch: str
 
     def text(self) -> bytes:
-        """Return the file's bytes: JSON in ASCII, so that no name in it can write to a terminal."""
+        """Return the file's bytes: JSON in ASCII, so no name in it can write to a terminal."""
         return json.dumps(self.model_dump(mode="json"), indent=2).encode("ascii") + b"\n"
 
 
@@ -105,7 +104,7 @@ def certificate_of(log: LogReader, proof: str) -> Certificate:
     """Return the certificate of a proof's newest verdict.
 
     Raises:
-        CertificateError: it has none; the message says why.
+        CertificateError: it has none; the message has the reason.
         LogError: the log cannot be read.
     """
     result, judged, _ = _history(log, proof)
@@ -115,7 +114,7 @@ def certificate_of(log: LogReader, proof: str) -> Certificate:
 
 
 def of_event(log: LogReader, seq: int) -> Certificate:
-    """Return the certificate that the event at `seq` gives.
+    """Return the certificate of the event at `seq`.
 
     Raises:
         CertificateError: it gives none.
@@ -130,7 +129,7 @@ def of_event(log: LogReader, seq: int) -> Certificate:
 
 
 def _history(log: LogReader, proof: str) -> tuple[ProofFound | None, list[StoredEvent], str]:
-    """Return how a proof was found, its verdicts in their order, and why the last is in doubt, "" where it is not."""
+    """Return the discovery of a proof, its verdicts in order, and why the last is in doubt ("": it is not)."""
     result, judged, doubt = None, [], ""
     for event in log.read_stream(f"proof:{proof}"):
         if event.type == "proof_found" and result is None:
@@ -145,7 +144,7 @@ def _history(log: LogReader, proof: str) -> tuple[ProofFound | None, list[Stored
 
 
 def _disagreement(event: StoredEvent) -> str:
-    """Return which kernels did not agree on a proof, if that is the verdict; "" of any other."""
+    """Return the disagreement of kernels on a proof, if that is the verdict; "" for any other."""
     return str(event.data["disagreement"]) if event.type == ProofChecked.type else ""
 
 
@@ -201,7 +200,7 @@ def _made(log: LogReader, found: ProofFound, event: StoredEvent) -> Certificate:
 
 
 def kernels(recorded: str) -> tuple[str, ...]:
-    """Return the programs that an event's `kernel` names."""
+    """Return the programs in an event's `kernel`."""
     return tuple(one for one in recorded.split(", ") if one)
 
 
@@ -212,7 +211,7 @@ def read_certificate(data: bytes) -> Certificate:
     """Read a certificate's file.
 
     Raises:
-        CertificateError: it is none; the message says what is wrong first.
+        CertificateError: it is none; the message names the first fault.
     """
     if len(data) > MOST_BYTES:
         raise CertificateError(f"it is larger than {MOST_BYTES // 2**20} MiB, which no certificate is")
@@ -224,7 +223,7 @@ def read_certificate(data: bytes) -> Certificate:
         raise CertificateError(
             f"it is no certificate: {f'{where}: ' if where else ''}{first['msg']}"
         ) from error
-    # A key that is there twice means one thing here, and to another reader the other.
+    # A key written twice means one thing here, and the other to another reader.
     if result.text() != data:
         raise CertificateError(
             "it is no certificate: its bytes are not those that everlean writes for what it says"
@@ -237,7 +236,7 @@ Outcome = Literal["good", "bad", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One thing that was looked at: `good`, `bad`, or `unknown`, where nothing here could tell."""
+    """One point of a certificate's check: `good`, `bad`, or `unknown` if nothing here could tell."""
 
     what: str
     outcome: Outcome
@@ -245,7 +244,7 @@ class Point:
 
 
 def agrees(certificate: Certificate) -> Point:
-    """Say whether a certificate's parts agree with each other, which an honest one's always do."""
+    """Check that a certificate's parts agree with each other, as in every honest one."""
     faults = _faults(certificate)
     if faults:
         return Point("content", "bad", "; ".join(faults))
@@ -298,7 +297,7 @@ def _faults(certificate: Certificate) -> list[str]:
 
 
 def in_log(certificate: Certificate, log: LogReader) -> Point:
-    """Say whether a log has the event that this certificate is made of, word for word, and nothing against it since.
+    """Check that a log has this certificate's event, word for word, and nothing against it since.
 
     Raises:
         LogError: the log cannot be read.
@@ -332,7 +331,7 @@ def recalled(certificate: Certificate, known: Sequence[Advisory]) -> Point:
 
 
 def in_repository(certificate: Certificate, clone: Path) -> Point:
-    """Say whether the commit of a clone has the file, and the patch makes of it the file that was checked."""
+    """Check that a clone's commit has the file, and that the patch turns it into the judged file."""
     name = f"{certificate.commit}:{certificate.path}"
     try:
         blob = _git(clone, "rev-parse", "--verify", "--end-of-options", name).decode().strip()
@@ -371,7 +370,7 @@ def patched(before: bytes, certificate: Certificate) -> bytes:
     with tempfile.TemporaryDirectory(prefix="everlean-certificate-") as folder:
         place = Path(folder) / "file"
         place.write_bytes(before)
-        # The name is the certificate's to choose, and may be any: the hunk alone is applied, to a name of our own.
+        # The certificate chooses the name, which may be anything: apply the hunk alone, to a name of our own.
         _, separator, hunk = certificate.patch.partition("\n@@ ")
         if not separator:
             raise CertificateError("the patch has no hunk")
@@ -385,7 +384,7 @@ def _git(folder: Path, *words: str, given: bytes = b"") -> bytes:
         "PATH": _path(),
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": "/dev/null",
-        # The commit's own objects: none that stands in for another, none from elsewhere.
+        # The commit's own objects: no replacements, none from elsewhere.
         "GIT_NO_REPLACE_OBJECTS": "1",
         "GIT_NO_LAZY_FETCH": "1",
         "GIT_ALLOW_PROTOCOL": "none",
@@ -404,7 +403,7 @@ def sign(data: bytes, key: Path) -> bytes:
     """Return the signature of a file's bytes with a private key of OpenSSH's, without a passphrase.
 
     Raises:
-        CertificateError: ssh-keygen is missing, or refuses; the message has its words.
+        CertificateError: ssh-keygen is missing, or refuses; the message quotes it.
     """
     if not key.is_file():
         raise CertificateError(
@@ -414,7 +413,7 @@ def sign(data: bytes, key: Path) -> bytes:
 
 
 def signed_by(data: bytes, signature: Path, signers: Path | None) -> Point:
-    """Say whether these bytes are signed, and by whom of `signers`, a file like OpenSSH's `allowed_signers`."""
+    """Check the signature of these bytes, and its key against `signers`, a file like OpenSSH's `allowed_signers`."""
     try:
         if signers is None:
             text = _ssh("check-novalidate", "-n", NAMESPACE, "-s", str(signature), given=data).stdout.decode()
@@ -431,7 +430,7 @@ def signed_by(data: bytes, signature: Path, signers: Path | None) -> Point:
 
 
 def _ssh(action: str, *words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    # No terminal: where a key has a passphrase, that is an error and no question.
+    # No terminal: a key with a passphrase is an error, not a question.
     environment = {"PATH": _path(), "LC_ALL": "C", "SSH_ASKPASS_REQUIRE": "never"}
     return _ran(("ssh-keygen", "-Y", action, *words), given, environment=environment)
 
@@ -485,7 +484,7 @@ class Verified:
     holds: bool
     """nothing speaks against it, and a trusted signer or a log vouches for it"""
     points: list[Point]
-    """the checks: `what` was checked, its `outcome` (`good`, `bad` or `unknown`), and the reason (`said`)"""
+    """the checks: `what` names the subject, `outcome` is `good`, `bad` or `unknown`, and `said` is the reason"""
 
 
 def write_certificate(made: Certificate, folder: Path, *, key: Path | None) -> list[Path]:
@@ -496,7 +495,7 @@ def write_certificate(made: Certificate, folder: Path, *, key: Path | None) -> l
         OSError: a file cannot be written.
     """
     data, place = made.text(), folder / file_name(made)
-    # Before anything is written: a certificate without the signature that is configured is none of ours.
+    # Before any writing: a certificate without its configured signature is none of ours.
     signature = sign(data, key) if key else None
     folder.mkdir(parents=True, exist_ok=True)
     place.write_bytes(data)
@@ -515,12 +514,12 @@ def verify_file(
     clone: Path | None = None,
     advisories: Path | None = None,
 ) -> tuple[Certificate, Verified]:
-    """Check a certificate's file, and what is named beside it.
+    """Check a certificate's file against the files named with it.
 
     Args:
-        signers: the keys that are trusted, as OpenSSH's allowed_signers.
-        log: an events.db that must say the same.
-        clone: a clone that must have the commit and the file.
+        signers: the trusted keys, as OpenSSH's allowed_signers.
+        log: an events.db to compare with.
+        clone: a clone with the commit and the file.
         advisories: known faults of kernels, in place of the shipped file.
 
     Raises:

@@ -1,8 +1,8 @@
-"""The check job: is a found proof a proof?
+"""The check job: runs the gate on proofs of one commit.
 
-`python -m pipeline.gate.check --spec spec.json`, whose parameters are a `CheckSpec`. Emits one of
-proof_verified, proof_checked (nothing failed, not everything could be judged), proof_rejected for each sorry that a
-text fills. Further texts of the commit are judged in the same worktree, after what a job begins with was put back.
+`python -m pipeline.gate.check --spec spec.json`, with a `CheckSpec` as parameters, emits one of proof_verified,
+proof_checked (nothing failed, something could not be judged) and proof_rejected for each sorry a text fills. The
+commit's further texts share the worktree, reset before each.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ from store.text import cut
 _IN_A_PATCH = 600
 """Characters of a statement: the patch becomes a commit's message."""
 TOGETHER_S = 20.0
-"""So long further texts are begun: other repositories wait for the slot."""
+"""Seconds in which further texts begin: other repositories wait for the slot."""
 _AT_ONCE = 5000
-"""How much that kernels accepted one event has: a megabyte."""
+"""Keys of accepted modules and exports in one event: a megabyte."""
 
 
 def work(spec: JobSpec[CheckSpec], reporter: Reporter) -> dict[str, Any]:
-    """Check the found proofs one after the other, and record each one's verdict when it is there.
+    """Check the texts one after the other, and record each verdict at once.
 
-    The job is the first one's, and fails where that cannot be judged. Another that cannot be is left to a job of its
-    own, as are those that the time does not suffice for.
+    The job belongs to the first text, and fails if that cannot be judged. Other texts without a verdict, and those out
+    of time, each get a job of their own.
     """
     parameters = spec.parameters
     for text in parameters.texts:
@@ -77,9 +77,9 @@ def work(spec: JobSpec[CheckSpec], reporter: Reporter) -> dict[str, Any]:
 
 
 def _build_of_its_own(spec: JobSpec[CheckSpec]) -> BuildInUse:
-    """Put the commit's build into the worktree as for a new job: a build runs code, which may write all over `.lake`.
+    """Restore the commit's build as for a new job: a build runs code, which may write all over `.lake`.
 
-    That is all that it can write to, in the sandbox; the file has been put back.
+    The sandbox lets it write nowhere else, and the file itself is restored already.
     """
     parameters = spec.parameters
     if parameters.cache is None:
@@ -103,13 +103,13 @@ def _hold_that_it_is_one_text(text: JudgedText) -> None:
 
 
 def _judge(spec: JobSpec[CheckSpec], reporter: Reporter, text: JudgedText, known: set[str]) -> dict[str, Any]:
-    """Judge a text and record its verdict for each sorry that it fills; return it in short.
+    """Judge a text and record its verdict for each sorry it fills; return a summary.
 
-    `known` are the keys of what kernels accepted before; what they accept now is added.
+    `known` are the keys kernels accepted before; new ones are added.
     """
     given, proof = spec.parameters, text.proof
     before = _file_at_commit(spec.place, proof)
-    # The gate asks about a file of the project; what is recorded has the paths of the repository.
+    # The gate asks about a file of the project; the records have the repository's paths.
     in_project = proof.model_copy(update={"path": inside(proof.path, given.folder)})
     gate = Gate(
         in_project,
@@ -135,7 +135,7 @@ def _judge(spec: JobSpec[CheckSpec], reporter: Reporter, text: JudgedText, known
     bodies: list[tuple[tuple[str, ...], ProofVerified | ProofChecked | ProofRejected | ClosureJudged]] = []
     bodies += [((one.proof, spec.job), one) for one in verdicts]
     bodies += [((one.proof, spec.job, str(number)), one) for number, one in below]
-    # In one batch where they fit: a proof that is without its verdict for a moment is planned to be checked again.
+    # In one batch where they fit: a proof without its verdict for a moment would be planned for another check.
     longest = max(len(json.dumps(one.model_dump(mode="json"))) for _, one in bodies)
     at_once = max(1, LONGEST_LINE_BYTES // 2 // longest)
     for start in range(0, len(bodies), at_once):
@@ -149,7 +149,7 @@ def _judge(spec: JobSpec[CheckSpec], reporter: Reporter, text: JudgedText, known
 def _found_below(
     spec: JobSpec[CheckSpec], reporter: Reporter, text: JudgedText, verdict: Verdict
 ) -> Iterator[ClosureJudged]:
-    """Yield what is recorded of what lies below a text; nothing where Lean did not come so far."""
+    """Yield the events about the constants below a text; none if Lean did not come so far."""
     if verdict.facts.rests is None:
         return
     payload = json.dumps(verdict.facts.rests, ensure_ascii=False, separators=(",", ":")).encode()
@@ -177,7 +177,7 @@ def _found_below(
 
 
 def _file_at_commit(project: Path, proof: ProofFound) -> bytes:
-    """Read the file and hold that it is the version that the proof was found for."""
+    """Read the file, and refuse another version than the proof's."""
     file = project / proof.path
     if not file.resolve().is_relative_to(project.resolve()):
         raise JobError("outside_worktree", f"{proof.path} leaves the worktree", deterministic=True)
@@ -206,8 +206,8 @@ def _file_at_commit(project: Path, proof: ProofFound) -> bytes:
 
 
 def model_of(search: SearchOrigin | None) -> str:
-    """Return the model that found a proof, for its patch; "" without one."""
-    if search is None or not search.weights:  # what is no checkpoint of ours is known by its name alone
+    """Return the name of a proof's model, for its patch; "" without one."""
+    if search is None or not search.weights:  # a model without our checkpoint is known by its name alone
         return "" if search is None else search.model
     return f"{search.model} (weights{' of the retriever' if '+' in search.model else ''} sha256:{search.weights})"
 
@@ -256,7 +256,7 @@ def _conclusion(
 
 
 def _statements(verdict: Verdict) -> tuple[tuple[str, str], ...]:
-    """Return what the patch says of the statement: its words, and what Lean made of them. All of it is in the event."""
+    """Return the patch's lines on the statement: its words, and Lean's reading of them. The event has all of it."""
     if verdict.facts.material is None:
         return ()
     facts = statement_facts(*verdict.facts.material.statement_parts)
@@ -272,7 +272,7 @@ def _patch(
     verified: bool,
 ) -> BlobRef:
     proof = gate.proof
-    # The Lean that judged, which is not always the one that the search ran with.
+    # The Lean that judged, not always the one of the search.
     judge = gate.backend.toolchain if gate.backend.is_lean else "none: no Lean judged it"
     header = PatchHeader(
         sorry=proof.sorry,

@@ -1,4 +1,4 @@
-"""What a check of the gate found, and what several kernels say together."""
+"""The findings of the gate's checks, and the joint finding of several kernels."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from store.events.proofs import Accepted, CheckVerdict, Grade, Material, StepNam
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What checks learn of a proof, each field from one of them.
+    """Facts about a proof, each field from one check.
 
-    `axioms`, where Lean named them. `grade` is how far kernels judged what the proof rests on; `disagreement` says
-    which kernel refused what others accept, or what was forged. `material` is what was asked about, once the statement
-    is found to be the same, `rests` the names of all that the proof rests on, by their modules. `accepted` is what
-    kernels accept here that no check knew, of `replayed` modules; `known` ones were accepted before.
+    `axioms`, if Lean named them. `grade` tells how far kernels judged the constants below the proof; `disagreement`
+    names the kernel refusing an export others accept, or the forgery. `material` is the input of the judgement, once
+    the statement proved equal, `rests` the names of all constants below the proof by module. `accepted` are keys new to
+    all checks, of `replayed` modules; `known` modules were accepted before.
     """
 
     axioms: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class Facts:
     known: int = 0
 
     def with_(self, more: Facts) -> Facts:
-        """Return these with what another check learned."""
+        """Return these facts with those of another check."""
         of_each = ((one, getattr(more, one.name)) for one in dataclasses.fields(Facts))
         learned = {one.name: value for one, value in of_each if value != one.default}
         return dataclasses.replace(self, **learned)
@@ -40,8 +40,8 @@ class Facts:
 class Finding(Facts):
     """The result of one check.
 
-    `sorried` are the axioms' users of sorry, where Lean named them; `refused`: a kernel refused a part of what the
-    proof rests on, so that nothing there counts as verified.
+    `sorried` are the users of sorry, if Lean named them; `refused`: a kernel refused a part of the constants below the
+    proof, so nothing there counts as verified.
     """
 
     step: StepName
@@ -54,7 +54,7 @@ class Finding(Facts):
 
 @dataclass(frozen=True, slots=True)
 class _Vote:
-    """A kernel's word, and whether one that refuses accepts the file without the proof: then the proof is at fault."""
+    """A kernel's verdict. `of_the_proof`: it accepts the file without the proof, so its refusal blames the proof."""
 
     name: str
     word: Word
@@ -68,15 +68,15 @@ def joint_finding(
     judged: Mapping[ExportKernel, Judged],
     without: Mapping[ExportKernel, Judged],
 ) -> Finding:
-    """Return what all kernels that judged say together.
+    """Join the verdicts of all kernels.
 
-    All of them have to agree. Where one refuses what another accepts nobody knows, and nothing is verified; nor where
-    the export is forged. What all refuse is refused, if one of them accepts the file without the proof.
+    They must agree. A proof is not verified if one kernel refuses it and another accepts, or if the export is forged.
+    It fails if all refuse, and one of them accepts the file without the proof.
 
     Args:
         replayed: the replay of the modules by the toolchain's checker.
-        judged: of each kernel of the panel what it says of the export of the proof.
-        without: of each that refused, what it says of the one without the proof.
+        judged: the verdict of each kernel of the panel on the proof's export.
+        without: the verdict of each refusing kernel on the export without the proof.
     """
     if forged := next((one.why for one in judged.values() if one.word == "forged"), ""):
         evidence = f"{forged}; {replayed.evidence}"
@@ -101,7 +101,7 @@ def joint_finding(
         return Finding("kernel", "not_checked", against, evidence, refused=True)
     if not names["accepted"]:
         return dataclasses.replace(replayed, evidence=evidence)
-    # Lean's own replay first, as it was made first.
+    # Lean's own replay first, as it ran first.
     by = ", ".join(sorted(names["accepted"], key=lambda name: name != replayed.by))
     all_of_lean_s = panel.whole and all(judged[one].word == "accepted" for one in panel.kernels)
     return Finding("kernel", "passed", by, evidence, grade="L2" if all_of_lean_s else "L1")
@@ -117,7 +117,7 @@ def _vote(kernel: ExportKernel, judged: Judged, without: Judged | None) -> _Vote
 
 
 def _told_of(votes: Sequence[_Vote], lacking: str) -> str:
-    """Return for people what kernels said of an export: who refuses first, and those that accept together."""
+    """Describe the verdicts on an export for people: refusals first, kernels with the same verdict together."""
     lines = [
         f"{vote.name} refuses the export of the proof ({vote.told})"
         for vote in votes

@@ -1,7 +1,7 @@
-"""Find the binders of Lean's statement that the source's own header lacks: those that `variable` added.
+"""Find the binders of Lean's statement missing in the source's own header: those added by `variable`.
 
 The header stands between a declaration's name and its colon; the `∀` at the front of the type belongs to it. A doubtful
-binder counts as one that the header lacks.
+binder counts as missing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NAMES = re.compile(r"«[^»]*»|[^\s«»()\[\]{}⦃⦄,:]+")
 
 
 class Variable(NamedTuple):
-    """A variable that a type begins with: its opening bracket, its given name ("" where it has none), and its text."""
+    """A leading variable of a type: its opening bracket, its given name ("" if it has none), and its text."""
 
     bracket: str
     name: str
@@ -28,11 +28,11 @@ class Variable(NamedTuple):
 
 
 def not_in_header(statement: str, variables: Sequence[Variable]) -> tuple[str, ...] | None:
-    """Return the texts of the variables that the header of a statement, as its source has it, does not write.
+    """Return the texts of the variables that a statement's header, as in the source, does not write.
 
-    None: the header is not found among the variables, so that nobody can tell.
+    None: the header does not match the variables, so nobody can tell.
     """
-    # A bracket or an arrow in a literal is none.
+    # A bracket or an arrow in a literal does not count.
     words = (token.text for token in tokens_of_text(statement)[0])
     statement = " ".join('""' if word[0] in "\"'" else word for word in words)
     written, at = _group(statement, 0)
@@ -41,14 +41,14 @@ def not_in_header(statement: str, variables: Sequence[Variable]) -> tuple[str, .
         return None
     if forall := _FORALL.match(statement, colon.end()):
         bound, end = _group(statement, forall.end())
-        # `∀ x ∈ s` is a variable and an arrow behind it.
+        # `∀ x ∈ s` is a variable with an arrow behind it.
         written += bound if statement[end : end + 1] in ("", ":", ",") else [*bound, ("(", "")]
     if not written:
-        # An arrow has no name, and no more has what a macro's `variable` brings.
+        # An arrow has no name, and neither has a `variable` from a macro.
         named = (n for n, one in enumerate(variables, 1) if one.name or one.bracket != "(")
         last = max(len(variables) - _arrows(statement[colon.end() :]), *named, 0)
         return tuple(one.text for one in variables[:last])
-    # The last place where it fits: what stands before it is not hidden by a name that is there twice.
+    # The last matching place: a name used twice then hides no earlier variable.
     for start in range(len(variables) - len(written), -1, -1):
         if all(map(_is, written, variables[start : start + len(written)])):
             return tuple(one.text for one in variables[:start])
@@ -56,7 +56,7 @@ def not_in_header(statement: str, variables: Sequence[Variable]) -> tuple[str, .
 
 
 def _arrows(text: str) -> int:
-    """Return how many arrows a type may begin with."""
+    """Return the largest number of arrows at the front of a type."""
     result = depth = 0
     for word in _WORDS.findall(text):
         if word in _OPENS:
@@ -76,7 +76,7 @@ def _is(written: tuple[str, str], variable: Variable) -> bool:
 
 
 def _group(text: str, at: int) -> tuple[list[tuple[str, str]], int]:
-    """Return the brackets and names of the binders from a place on, and where they end: at a colon, comma or symbol."""
+    """Return the brackets and names of the binders from a place on, and their end: a colon, comma or symbol."""
     result: list[tuple[str, str]] = []
     while True:
         while at < len(text) and text[at].isspace():

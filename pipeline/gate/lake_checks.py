@@ -1,14 +1,14 @@
-"""Checks 3 to 6, asked of the project's own toolchain: compile, axioms, statement, kernel.
+"""Checks 3 to 6, by the project's own toolchain: compile, axioms, statement, kernel.
 
-The file without the proof is built and questioned first, so a project that does not build anyway, or a Lean that cannot
-answer, leads to "not checked" with the reason and never to a rejection. The evidence names the commands that were run,
-the toolchain, the module, and the SHA-256 of the bytes that were built.
+The file without the proof is built and questioned first, so a project that does not build anyway, or a Lean without an
+answer, leads to "not checked" with the reason and never to a rejection. The evidence names the commands, the toolchain,
+the module, and the SHA-256 of the built bytes.
 
 `lake build` applies the project's options. It evaluates the lakefile, which is code, so it may write to `.lake` of the
-job's own worktree and nowhere else. Questions are answered by `lean` alone, in a process that can write to one new
-folder with a random name, and `Questions.lean` runs none of the module's initializers. It names every module below the
-asked one with its file: what is neither the toolchain's nor a trusted package's is hashed before and after the
-candidate is built, and replayed in the kernel.
+job's own worktree and nowhere else. `lean` alone answers questions, in a process with one writable folder of a random
+name, and `Questions.lean` runs none of the module's initializers. It names every module below the one in question with
+its file. Modules neither the toolchain's nor a trusted package's are hashed before and after the candidate's build, and
+replayed in the kernel.
 """
 
 from __future__ import annotations
@@ -75,21 +75,21 @@ from store.events.proofs import Accepted, CheckVerdict, FileHash, LeanStatement,
 from store.text import end_of
 
 # ---- printed answers
-# Read whole or not at all. An answer carries the random name of the asking file, so text that the project prints cannot
-# pass for one.
+# Read whole or not at all. An answer carries the random name of the asking file, so no output of the project can pass
+# for one.
 
 
-# Both texts that Lean's versions have, and what lake writes before them.
+# Both wordings of Lean's versions, and lake's prefix.
 _SORRY_WARNING = re.compile(
     r"warning: (?:\./)*(?P<path>[^\n:]+):(?P<line>\d+):(?P<column>\d+): declaration uses ['`]sorry['`]"
 )
 
 
 def one_message(output: str, *, file_name: str, lines: range) -> str | None:
-    """Return the text of the one message that `lean --json` gave for these lines of the asking file.
+    """Return the text of the one message of `lean --json` for these lines of the asking file.
 
-    Only what carries that file's random name counts, unknown to the project; two such messages, or one that is no
-    information, are no answer. Other lines are lake's, or the project's initializers'.
+    Only messages with that file's random name count, since the project does not know it; two such messages, or one of
+    another severity than information, are no answer. Other lines are lake's, or the project's initializers'.
     """
     found: list[str] = []
     for text in output.splitlines():
@@ -110,9 +110,9 @@ def one_message(output: str, *, file_name: str, lines: range) -> str | None:
 
 
 def sorry_warnings(output: str, *, path: str) -> tuple[tuple[int, int], ...]:
-    """Return the lines and columns of `path` for which a build said that a declaration uses sorry, in either text.
+    """Return the lines and columns of `path` with a build's warning about sorry, in either wording.
 
-    None said is no evidence of none used: a file can switch the warning off. The axioms are what decides.
+    No warning is no evidence: a file can switch it off. The axioms decide.
     """
     wanted = PurePosixPath(path)
     return tuple(
@@ -126,27 +126,27 @@ def sorry_warnings(output: str, *, path: str) -> tuple[tuple[int, int], ...]:
 
 
 KERNEL_BOUNDS = Bounds(timeout_s=1800.0, memory_bytes=12 * 2**30, processes=MOST_PROCESSES)
-"""Of a second kernel, which reads the export of one proof."""
+"""Of a second kernel reading the export of one proof."""
 _PLAIN = re.compile(r"[^\W\d][\w'!?]*(?:\.[^\W\d][\w'!?]*)*")
 CHECKER = "leanchecker"
-"""The kernel replay that comes with a toolchain. One that a project has built may be any program."""
+"""The toolchain's kernel replay. One built by a project may be any program."""
 MODULE_BOUNDS = dataclasses.replace(ASK_BOUNDS, timeout_s=1800.0)
-"""Of the replay of the proof's module: with a module `A` goes all that is named `A.…`, which may be the project."""
+"""Of the replay of the proof's module: with a module `A` go all modules named `A.…`, perhaps the whole project."""
 _CLOSURE_S = 1800.0
-"""Seconds for the replay of all modules below the proof's; what is left after them lowers the grade."""
+"""Seconds for the replay of all modules below the proof's; a rest lowers the grade."""
 _AT_ONCE = 8
-"""Modules of one replay process: it replays them side by side, each with the imports of its own."""
+"""Modules of one replay process: it replays them side by side, each with its own imports."""
 FIRST_MODULE = "Init.Prelude"
 """Root module of Lean's core library; absent in a custom core library."""
 _FORGED = "look where the compiled files of the project and its packages come from, and build them from their sources"
-# What a build leaves of one module: its files in the folder of its library, and those of its native code.
+# A build's files for one module: those in the folder of its library, and those of its native code.
 _OUTPUTS = re.compile(r"\.(?:olean|ilean|ir|trace|hash|setup|c|bc|o)\b.*")
 
 
 def leads_outside(runner: LakeRunner) -> str | None:
-    """Return why the worktree may not be built in, None where it may: what is built must be the worktree's own.
+    """Return why the worktree may not be built in, or None: the build's files must be the worktree's own.
 
-    Asked again after a build: evaluating a lakefile runs code, which may write into `.lake`, links too.
+    Check again after a build: evaluating a lakefile runs code, which may write into `.lake`, links too.
     """
     project = runner.project.resolve()
     place = runner.project / ".lake"
@@ -164,10 +164,10 @@ def leads_outside(runner: LakeRunner) -> str | None:
 
 @contextmanager
 def patched_in_place(project: Path, path: str, patched: bytes) -> Iterator[None]:
-    """Put the patched bytes into the worktree, and remove what was built of the old ones, for the length of the block.
+    """Put the patched bytes into the worktree for the length of the block, without the old build of the file.
 
-    What the build has of the file is put aside, so that lake has to build the patched bytes, and put back afterwards:
-    nothing that was built from a candidate stays.
+    The old build is put aside, so that lake builds the patched bytes, and put back afterwards: nothing built from a
+    candidate stays.
     """
     file = project / path
     before = file.read_bytes()
@@ -192,7 +192,7 @@ def _outputs_aside(project: Path, path: str) -> Iterator[None]:
             for output in _outputs(project, path):
                 output.unlink()
             for output, place in kept.items():
-                # Where the build took them away, or put a link to another place, nothing of ours is to be put back.
+                # If the build removed these places, or linked them elsewhere, nothing of ours goes back.
                 if is_own(project, place) and is_own(project, output.parent):
                     place.replace(output)
     finally:
@@ -200,7 +200,7 @@ def _outputs_aside(project: Path, path: str) -> Iterator[None]:
 
 
 def _outputs(project: Path, path: str) -> list[Path]:
-    """Return the files that a build has made of one file, in each place that lakes put them."""
+    """Return a build's files for one source file, in each place lakes put them."""
     stem = module_path(module_of(path, source_folders(project)))
     found: list[Path] = []
     for place in ("lib/lean", "lib", "ir"):
@@ -216,7 +216,7 @@ def _outputs(project: Path, path: str) -> list[Path]:
 
 
 def not_built_here(project: Path, path: str) -> str | None:
-    """Return why the file's module is not what the last build made, where `patched_in_place` had put aside the old one.
+    """Return why the file's module is not the last build's, after `patched_in_place` had put aside the old one.
 
     A lakefile can have its build elsewhere; a package's module of the same name would then answer for this one.
     """
@@ -230,9 +230,9 @@ def _compiled_to(project: Path, path: str, suffix: str) -> list[Path]:
 
 
 def axioms_of(runner: LakeRunner, *, module: str, declaration: str) -> tuple[str, ...] | str:
-    """Return the constant's axioms as `#print axioms` says them in a file that imports the module; a text says why not.
+    """Return the constant's axioms by `#print axioms` in a file importing the module; or the reason of a failure.
 
-    The module may have redefined the command, so what it says can speak against a proof and never for it.
+    The module may have redefined the command, so its answer can speak against a proof and never for it.
     """
     folder = new_folder(runner.project)
     try:
@@ -248,7 +248,7 @@ def axioms_of(runner: LakeRunner, *, module: str, declaration: str) -> tuple[str
 
 
 def find_checker(runner: LakeRunner) -> Path | str:
-    """Return the toolchain's own kernel replay; a text says that it has none."""
+    """Return the toolchain's own kernel replay; a text if it has none."""
     own = runner.program.parent / CHECKER
     return own if own.is_file() else f"{own.parent} has no {CHECKER}"
 
@@ -256,7 +256,7 @@ def find_checker(runner: LakeRunner) -> Path | str:
 def replay(runner: LakeRunner, checker: Path, *modules: str, bounds: Bounds = ASK_BOUNDS) -> Outcome:
     """Replay every declaration of the built modules in the kernel, in a fresh process."""
     asking = runner.with_(writable=(), environment=search_path(runner))
-    # With a quoted name it has to say what it replayed.
+    # The checker must name a quoted module it replayed.
     verbose = ("-v",) if any("«" in name for name in modules) else ()
     asked = dict.fromkeys(map(_asked_for, modules))
     return asking.execute((str(checker), *verbose, *asked), bounds=bounds)
@@ -265,8 +265,8 @@ def replay(runner: LakeRunner, checker: Path, *modules: str, bounds: Bounds = AS
 def _asked_for(module: str) -> str:
     """Return the name by which the checker replays a module; "" if there is none.
 
-    It reads no quotes, and replays all that is below a name: of a quoted one the part before the quotes. Lean writes
-    some names without the quotes that they need: a file's may then pass for an option.
+    It reads no quotes, and replays everything below a name: of a quoted name, the part before the quotes. Lean writes
+    some names without the necessary quotes: a file's may then pass for an option.
     """
     plain = module.partition("«")[0]
     asked = module if plain == module else plain.rstrip(".")
@@ -274,7 +274,7 @@ def _asked_for(module: str) -> str:
 
 
 def _tells_of(ran: Outcome, module: str) -> bool:
-    """Return whether a replay's end is about this module, which it is by its name unless that is quoted."""
+    """Return whether a replay's output names this module; a plain name needs no look."""
     if "«" not in module:
         return True
     said = f"replaying {module}" if ran.ok else f"found a problem in {module}"
@@ -282,7 +282,7 @@ def _tells_of(ran: Outcome, module: str) -> bool:
 
 
 def _gave_up(ran: Outcome) -> bool:
-    """Return whether a replay ended without a word on the modules: for want of time or memory, or in a crash.
+    """Return whether a replay ended without a verdict: for want of time or memory, or in a crash.
 
     A name in its refusal may speak of memory too.
     """
@@ -310,18 +310,18 @@ def findings(
     known: frozenset[str] = frozenset(),
     cache: Path | None = None,
 ) -> Generator[Finding, None, None]:
-    """Yield what the toolchain says of the patched file, in order; the caller stops at the first that failed.
+    """Yield the toolchain's findings on the patched file, in order; the caller stops at the first failure.
 
-    While it is not closed the patched bytes may be in the worktree, so the caller closes it.
+    The patched bytes may stay in the worktree until the caller closes this generator.
 
     Args:
-        proof_end: where the proof's last word ends in the patched file.
+        proof_end: the end of the proof's last word in the patched file.
         declared: the constants of the whole file, as the scanner reads them.
-        trusted: the folders of compiled modules that need no replay.
-        second_kernel: as `[lean] second_kernel` says it.
+        trusted: the folders of compiled modules without need of a replay.
+        second_kernel: the value of `[lean] second_kernel`.
         folder: the project's in its repository.
-        known: the keys of what kernels accepted before (`pipeline.gate.accepted`).
-        cache: the daemon's, for what is kept of Lean's own constants (`pipeline.gate.vouched`).
+        known: the keys kernels accepted before (`pipeline.gate.accepted`).
+        cache: the daemon's, with the digests of Lean's own constants (`pipeline.gate.vouched`).
     """
     runner = LakeRunner.find(backend, project=project)
     reason = runner if isinstance(runner, str) else leads_outside(runner)
@@ -361,9 +361,9 @@ def findings(
 
 @dataclass(frozen=True, slots=True)
 class _Inquiry:
-    """One proof and the lake that builds it.
+    """One proof and the lake to build it.
 
-    `library` is the folder of the toolchain's own modules, `trusted` are those of packages' that are not replayed.
+    `library` is the folder of the toolchain's own modules, `trusted` those of packages' modules without a replay.
     """
 
     runner: LakeRunner
@@ -399,13 +399,13 @@ class _Inquiry:
             return
         before = self._asked(module)
         if isinstance(before, Answer) and "sorryAx" not in before.axioms:
-            # A macro of the project can make another command of the one that the sorry is in.
+            # A macro of the project can make another command of the sorry's.
             before = (
                 f"without the proof, what Lean calls {self.declaration} rests on no sorry, so it is not what the"
                 " sorry is in"
             )
         if isinstance(before, str):
-            # What does not compile is refused all the same.
+            # A proof that does not compile is refused all the same.
             with patched_in_place(self.runner.project, self.path, self.patched):
                 yield self._built(module, build(self.runner, module))
             yield from _unjudged(self.by, before, compiled=True)
@@ -423,7 +423,7 @@ class _Inquiry:
                 changed = "what the file imports is not the same before and after the proof was built"
                 yield from _unjudged(self.by, changed, compiled=True)
                 return
-            # The references have no declaration in whose text no constant is named.
+            # The references lack a declaration whose text names no constant.
             if followed := self._followed(after.ends, module):
                 yield followed
                 return
@@ -434,10 +434,10 @@ class _Inquiry:
             panel = find_kernels(self.second_kernel, self.runner, toolchain=self.toolchain)
             judged = self._judged(panel.kernels, module, after)
         if kernel.verdict == "failed" and not self._replay(module).ok:
-            # Its refusal speaks against the proof only if it takes the module without the proof.
+            # A refusal speaks against the proof only if the checker takes the module without the proof.
             evidence = f"{kernel.evidence}; and it refuses it without the proof too"
             kernel = dataclasses.replace(kernel, verdict="not_checked", evidence=evidence)
-        # As of a refusal by Lean's own: it speaks against the proof only if the export is taken without it.
+        # As with Lean's own: a refusal speaks against the proof only if the kernel takes the export without it.
         refusing = tuple(one for one in panel.kernels if judged[one].word == "refused")
         without = self._judged(refusing, module, before)
         joint = joint_finding(kernel, panel, judged, without)
@@ -446,14 +446,14 @@ class _Inquiry:
             for kernel_, one in judged.items()
             if one.key not in {"", *self.known}
         )
-        # What one kernel refuses a part of, no check shall take for accepted.
+        # If one kernel refuses a part, no check may take it as accepted.
         accepted = () if joint.refused else (*kernel.accepted, *exports)
         yield dataclasses.replace(joint, accepted=accepted, replayed=kernel.replayed, known=kernel.known)
 
     def _judged(
         self, kernels: Sequence[ExportKernel], module: str, answer: Answer
     ) -> dict[ExportKernel, Judged]:
-        """Have kernels judge the present build's constant with all that it rests on."""
+        """Have kernels judge the present build's constant with everything below it."""
         if not kernels:
             return {}
         with asked_exactly(
@@ -491,14 +491,14 @@ class _Inquiry:
         return module_keys(kernel, answer.modules, vouched=(self.library, *self.trusted))
 
     def _asked(self, module: str) -> Answer | str:
-        """Return the toolchain's answer on the present build; a text says why there is none that counts."""
+        """Return the toolchain's answer on the present build; a text is the reason why none counts."""
         hidden = shadowed_library(self.runner.project)
         answer = hidden or ask_exactly(
             self.runner, module=module, declaration=self.declaration, trusted=self.trusted
         )
         if isinstance(answer, str):
             return answer
-        # A lake on PATH may be any version's.
+        # A lake on PATH may be of any version.
         other = other_lean(answer.lean, toolchain=self.toolchain)
         if other is not None:
             return other
@@ -528,15 +528,15 @@ class _Inquiry:
         return answer
 
     def _hides(self, one: BuiltModule) -> bool:
-        """Return whether a module has the name of one in a package that is not replayed.
+        """Return whether a module has the name of one in a package without a replay.
 
-        What imports it there was proved of the package's own.
+        Its importers there were proved with the package's own.
         """
         there = any(compiled_file(folder, one.name).is_file() for folder in self.trusted)
         return there and not any(one.lies_in(folder) for folder in self.trusted)
 
     def _below(self, answer: Answer, module: str) -> tuple[BuiltModule, ...]:
-        """Return the modules below the proof's whose makers nobody vouches for: the project's, and its packages'."""
+        """Return the untrusted modules below the proof's: the project's, and those of its packages."""
         vouched = (self.library, *self.trusted)
         return tuple(
             one
@@ -545,7 +545,7 @@ class _Inquiry:
         )
 
     def _kernel(self, module: str, below: Sequence[BuiltModule], answer: Answer) -> Finding:
-        """Replay the module, then all below it that is not known; "failed" if the module is refused."""
+        """Replay the module, then everything below it not yet accepted; "failed" if the module is refused."""
         if isinstance(checker := find_checker(self.runner), str):
             return Finding("kernel", "not_checked", "nobody", checker)
         if not _asked_for(module):
@@ -568,7 +568,7 @@ class _Inquiry:
         if not ran.ok:
             why = f"{CHECKER} refuses {module} ({ran.explain(MODULE_BOUNDS)}): {end_of(ran.output)[-300:]}"
             return Finding("kernel", "failed", self._checker, why, refused=True)
-        # Those with quoted names last: what is replayed with them may be more than is below the proof.
+        # Quoted names last: their replay may reach beyond the modules below the proof.
         known = {one.name for one in below if keys.get(one.name) in self.known}
         asked = (
             one for one in below if one.name not in known and _asked_for(one.name) and self._is_found(one)
@@ -588,7 +588,7 @@ class _Inquiry:
                 told = f"{why} ({ran.explain(bounds)}): {end_of(ran.output)[-300:]}"
                 return Finding("kernel", "not_checked", self._checker, told, refused=True)
             done += len(some)
-        # What was replayed is what was hashed, where nothing changed meanwhile.
+        # The replay was of the hashed files, if nothing changed meanwhile.
         now = self._keys(checker, answer) if below else {}
         found = Finding(
             "kernel",
@@ -619,10 +619,10 @@ class _Inquiry:
         return dataclasses.replace(found, evidence=f"{found.evidence}, {told}{before}")
 
     def _is_found(self, one: BuiltModule) -> bool:
-        """Return whether the checker replays this file when it is asked for the module.
+        """Return whether the checker replays this file when asked for the module.
 
-        It looks for files whose place, links followed, has the module's name in the first folder that they lie in. It
-        is content with any that lies below that name.
+        It looks for files whose place, links followed, has the module's name in the first folder containing them. It
+        accepts any file below that name.
         """
         file = one.path.resolve()
         folders = (folder.resolve() for folder in (self.library, *built_folders(self.runner.project)))
@@ -671,7 +671,7 @@ class _Inquiry:
         return Finding("compile", "passed", self.by, told)
 
     def _followed(self, end: Place | None, module: str) -> Finding | None:
-        """Refuse a proof behind which, where Lean ends the declaration, its text has a command of its own."""
+        """Refuse a proof with a command of its own behind Lean's end of the declaration."""
         if end is None or end >= place_of(self.patched, self.proof_end):
             return None
         return Finding(
@@ -684,7 +684,7 @@ class _Inquiry:
 
     @property
     def _end(self) -> Place | None:
-        """Where Lean ends the declaration in the patched file; None if the build left no references that say it."""
+        """Lean's end of the declaration in the patched file; None if the build's references do not have it."""
         project = self.runner.project.resolve()
         for file in _compiled_to(project, self.path, ".ilean"):
             try:
@@ -709,7 +709,7 @@ class _Inquiry:
         source, inputs = self._source, _inputs(self.runner.project, self.folder)
         found = differences(before, after, declared=self.declared - {self.declaration})
         if source is not None:
-            # Only Lean knows it: a macro or a tactic of the project's own declares what no `let rec` of the text says.
+            # Only Lean knows them: the project's macros and tactics declare names without a `let rec` in the text.
             made = parts_below(after.declared.keys() - before.declared.keys(), self.declaration)
             found += [
                 f"the proof declares a {name} below it, which hides a {name} that the file speaks of further down"
@@ -738,7 +738,7 @@ class _Inquiry:
 
 
 def _lean_s(answer: Answer, statement: str) -> LeanStatement | None:
-    """Return the statement that Lean made of the source's words, as it told it."""
+    """Return Lean's statement of the source's words, as text."""
     told = answer.told
     if told is None:
         return None
@@ -754,7 +754,7 @@ def _lean_s(answer: Answer, statement: str) -> LeanStatement | None:
 
 
 def _inputs(project: Path, folder: str) -> tuple[FileHash, ...] | str:
-    """Return the files of the repository that name Lean and the packages; a text says why one was not read."""
+    """Return the repository's files naming Lean and the packages; a text if one is unreadable."""
     found, worktree = [], worktree_of(project, folder)
     for name in (toolchain_file(worktree, folder), *(outside(one, folder) for one in (*LAKEFILES, MANIFEST))):
         try:
@@ -767,7 +767,7 @@ def _inputs(project: Path, folder: str) -> tuple[FileHash, ...] | str:
 
 
 def _digest_of(modules: Iterable[BuiltModule], hashes: Mapping[str, str]) -> str:
-    """Return the SHA-256 of modules: of the name of each with the hashes of its files, wherever they lie."""
+    """Return one SHA-256 of modules: of each name with the hashes of its files, wherever they lie."""
     lines = (
         f"{one.name} {file.name} {hashes[str(file)]}\n"
         for one in sorted(modules, key=lambda one: one.name)
@@ -777,14 +777,14 @@ def _digest_of(modules: Iterable[BuiltModule], hashes: Mapping[str, str]) -> str
 
 
 def _hashes(modules: Iterable[BuiltModule]) -> dict[str, str]:
-    """Return the SHA-256 of each file that these modules were read from."""
+    """Return the SHA-256 of each file of these modules."""
     return {str(file): digest_of(file) for one in modules for file in one.files}
 
 
 def judge_axioms(
     exact: Answer, printed: tuple[str, ...] | str, *, declaration: str, by: str, library: Path
 ) -> Finding:
-    """Judge by all that Lean said: what either answer names has to be allowed, and both have to agree.
+    """Judge both of Lean's answers: each axiom in either must be allowed, and both must agree.
 
     An axiom is allowed by its name and by its home: a module of the toolchain's own `library`.
     """
@@ -823,7 +823,7 @@ def judge_axioms(
 
 
 def _unjudged(by: str, why: str, *, compiled: bool) -> Iterator[Finding]:
-    """Yield for each step that is left why it could not be judged."""
+    """Yield the reason for each remaining step."""
     steps: tuple[StepName, ...] = ("compile", "axioms", "statement", "kernel")
     verdict: CheckVerdict = "not_checked"
     yield from (Finding(step, verdict, by, why) for step in steps[compiled:])

@@ -1,6 +1,6 @@
-"""What is recorded as a proof's patch: a unified diff for its commit, under the evidence, which becomes a message.
+"""A proof's patch: a unified diff for its commit, under the evidence, which becomes a message.
 
-`daemon.results.mail` makes the mail of it that `git am` takes. Bytes are kept exactly (CRLF, a missing last newline).
+`daemon.results.mail` makes a mail of it for `git am`. Bytes are kept exactly (CRLF, a missing last newline).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class PatchHeader:
     def lines(self) -> list[str]:
         """Return the header, without line ends: the evidence, and trailers. No line of it is a part of the diff.
 
-        It goes into other people's history: what each check said, and where, is in the log.
+        It goes into other people's history: the log has each check's evidence and its origin.
         """
         if self.verified:
             first = f"A proof of {self.declaration}, found by everlean and {JUDGED[self.grade]}"
@@ -73,12 +73,12 @@ class PatchHeader:
 def build_patch(
     header: PatchHeader, *, path: str, before: bytes, after: bytes, blobs: tuple[str, str]
 ) -> bytes:
-    """Return the patch file that turns `before` into `after` at `path`; `blobs` are git's ids of the two."""
+    """Return the patch file from `before` to `after` at `path`; `blobs` are git's ids of the two."""
     return "\n".join(header.lines()).encode() + b"\n" + file_diff(path, before, after, blobs)
 
 
 def file_diff(path: str, before: bytes, after: bytes, blobs: tuple[str, str]) -> bytes:
-    """Return git's diff of one file that exists before and after; `blobs` are git's ids of the two."""
+    """Return git's diff of one file existing before and after; `blobs` are git's ids of the two."""
     hunk = _hunk(_lines(before), _lines(after))
     old, new = _name(f"a/{path}"), _name(f"b/{path}")
     # git marks a name with a space by a tab after it, or the rest of the line would be a time stamp.
@@ -93,7 +93,7 @@ def file_diff(path: str, before: bytes, after: bytes, blobs: tuple[str, str]) ->
 
 
 def _lines(data: bytes) -> list[bytes]:
-    """Split at LF only, ends kept: what git calls a line."""
+    """Split at LF only, ends kept, as git does."""
     pieces = data.split(b"\n")
     lines = [piece + b"\n" for piece in pieces[:-1]]
     return [*lines, pieces[-1]] if pieces[-1] else lines
@@ -130,7 +130,7 @@ def _range(start: int, count: int) -> str:
 
 
 def _name(name: str) -> str:
-    """Quote a path the way git does, where it has a character that would end the line or the quotes."""
+    """Quote a path the way git does, if a character would end the line or the quotes."""
     if not any(character in '"\\' or ord(character) < 32 or ord(character) == 127 for character in name):
         return name
     escapes = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r"}

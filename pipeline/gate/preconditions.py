@@ -1,11 +1,10 @@
 """Preconditions on a project and its toolchain, without which Lean's answer about a proof does not count.
 
-The Lean that judges is the one that the project names and the proof was found with. What is asked about is what was
-built of the patched file, under Lean's own library and no other. And the kernel saw it: where the project knows how
-to add what the kernel has not seen, only a replay says so.
+The judging Lean is the project's, and that of the search. It answers about the build of the patched file, under Lean's
+own library and no other. And the kernel saw the proof: if the project can add constants behind the kernel's back, only
+a replay shows it.
 
-Each function returns a sentence on why the precondition does not hold, or None. `verdict.py` and
-`lake_checks.py` decide what follows.
+Each function returns a sentence on the violation, or None. `verdict.py` and `lake_checks.py` decide the consequences.
 """
 
 from __future__ import annotations
@@ -29,9 +28,10 @@ _UNSEEN_BY_THE_KERNEL = re.compile("|".join(sorted(UNSEEN_NAMES)).encode())
 
 
 def other_toolchain(backend: LeanBackend, *, project: Path, folder: str = "", found_with: str) -> str | None:
-    """Return why this Lean is not the project's, or not the one that the proof was found with ("": not recorded).
+    """Return why this Lean is not the project's, or not that of the search (`found_with`; "": not recorded).
 
-    `folder` is where in its repository the project lies."""
+    `folder` is the project's place in its repository.
+    """
     ours = backend.toolchain.strip()
     if not ours:
         return (
@@ -55,19 +55,19 @@ def other_toolchain(backend: LeanBackend, *, project: Path, folder: str = "", fo
 
 
 def other_lean(said: str, *, toolchain: str) -> str | None:
-    """Return why the Lean that answered with this version is not the one of the toolchain."""
+    """Return why the answering Lean, by the version it reports, is not the toolchain's."""
     try:
         release = parse_version(toolchain).release
     except VersionError as error:
         return str(error)
-    # A release says 4.28.0 or 4.28.0-rc1, a nightly 4.28.0-nightly-2026-01-01.
+    # A release reports 4.28.0 or 4.28.0-rc1, a nightly 4.28.0-nightly-2026-01-01.
     if said in (release.removeprefix("v"), release) or said.endswith(f"-{release}"):
         return None
     return f"Lean {said} answered, and not {toolchain}"
 
 
 def shadowed_library(project: Path) -> str | None:
-    """Return a folder that Lean would take for its own library: the project would answer what the gate asks Lean."""
+    """Return a complaint if Lean would take a folder for its own library: the project would then answer for Lean."""
     for folder in built_folders(project):
         for root in sorted(CORE):
             if (folder / root).is_dir() or (folder / f"{root}.olean").exists():
@@ -76,12 +76,12 @@ def shadowed_library(project: Path) -> str | None:
 
 
 def trusted_packages(project: Path) -> tuple[Path, ...]:
-    """Return the folders of the compiled modules that need no replay here, each of a package.
+    """Return the packages' folders of compiled modules without need of a replay.
 
-    Asked before any of the project's code has run, which could lead `.lake/packages` elsewhere. The packages are those
-    of a manifest that names only what Lean's own organisations have published, as the daemon fetched and built them for
-    this manifest in a folder that no project can write to. One package of somebody else's could have changed what was
-    built of the others, so that with it none is trusted.
+    Call this before any of the project's code has run, which could lead `.lake/packages` elsewhere. The packages are
+    those of a manifest naming only the work of Lean's own organisations, as the daemon fetched and built them for this
+    manifest in a folder no project can write to. One package of somebody else's could have changed the build of the
+    others, so with it none is trusted.
     """
     folder = linked_packages(project)
     if folder is None or (folder := folder.resolve()).is_relative_to(project.resolve()):
@@ -99,7 +99,7 @@ def trusted_packages(project: Path) -> tuple[Path, ...]:
 
 
 def unseen_by_the_kernel(project: Path, *, path: str, text: bytes, imports: Iterable[str]) -> str | None:
-    """Return where the project's text can bypass the kernel: in this file, what it imports, the lakefile."""
+    """Return where the project's text can bypass the kernel: in this file, its imports or the lakefile."""
     texts = [(path, text)]
     for name in LAKEFILES:
         try:

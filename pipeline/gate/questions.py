@@ -1,7 +1,7 @@
-"""Puts questions to the project's own Lean, by `Questions.lean`, and reads what it answers.
+"""Puts questions to the project's own Lean, by `Questions.lean`, and reads the answers.
 
-Each is answered by `lean` alone, in a process that can write to one new folder with a random name and nowhere else.
-The program is compiled once for each Lean, and runs none of a module's initializers.
+`lean` alone answers each, in a process with one writable folder of a random name. The program is compiled once for each
+Lean, and runs none of a module's initializers.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from pipeline.lean.sandbox.command import SandboxError
 from store.text import end_of
 
 _DISK_BYTES = 4 * 2**30
-"""By how much what the runner may write can grow; one file is compiled, or asked about."""
+"""Bytes the runner's writable folders may grow by: it compiles or examines one file."""
 ASK_BOUNDS = Bounds(timeout_s=600.0, processes=MOST_PROCESSES, disk_bytes=_DISK_BYTES)
 QUESTIONS = Path(__file__).with_name("Questions.lean")
 _COMPILED = "EverleanQuestions"
-"""The name of the module that `Questions.lean` is compiled to."""
+"""The module name of the compiled `Questions.lean`."""
 _compiled: dict[tuple[object, ...], bytes] = {}
 Scope = Literal["statement", "closure"]
-"""What an export holds: what the statement rests on in its module, or all that the proof rests on."""
+"""An export's content: everything below the statement in its module, or everything below the proof."""
 MOST_BYTES: Mapping[Scope, int] = {"statement": 256 * 2**20, "closure": 8 * 2**30}
-"""The largest export of each, Mathlib's being 6 GB; a larger closure is not judged by a second kernel."""
+"""The largest export of each, Mathlib's being 6 GB; a larger closure gets no second kernel."""
 CLOSURE_BOUNDS = dataclasses.replace(
     ASK_BOUNDS, timeout_s=3600.0, disk_bytes=MOST_BYTES["closure"] + _DISK_BYTES
 )
-"""Of writing all that a proof rests on."""
+"""Of writing everything below a proof."""
 MOST_ANSWER_BYTES = 256 * 2**20
 
 
@@ -51,12 +51,11 @@ def asked_exactly(
     scope: Scope = "statement",
     trusted: Sequence[Path] = (),
 ) -> Iterator[tuple[Answer, Path] | str]:
-    """Run `Questions.lean` on the built module; give the answer and the export's file, or why there is no answer.
+    """Run `Questions.lean` on the built module; yield the answer and the export's file, or why there is no answer.
 
-    `trusted` are folders of packages' modules that nobody can have changed.
+    `trusted` are folders of packages' modules nobody can have changed.
 
-    Both are files in a folder that is made for the question and that only its process can write to. They are there for
-    the length of the block.
+    Both are files in a new folder, writable by the question's process alone. They exist for the length of the block.
     """
     words = (
         module,
@@ -89,7 +88,7 @@ def ask_constants(
     names: Sequence[Name],
     write: bool,
 ) -> Constants | str:
-    """Return which of the names these modules declare, and where `write` what the constants mean; a text says why not.
+    """Return the names these modules declare, with `write` also their meaning; a text is the reason of a failure.
 
     The process finds the compiled modules of `folders` and nothing of the project.
     """
@@ -114,7 +113,7 @@ def ask_constants(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The text of an answer, the file of its export, and the mark that the question had."""
+    """The text of an answer, the file of its export, and the question's mark."""
 
     answer: str
     export: Path
@@ -122,9 +121,9 @@ class _Asked:
 
 
 def _ask(runner: LakeRunner, folder: Path, scope: str, most: int, *words: str, path: str) -> _Asked | str:
-    """Run `Questions.lean` with these words, in a folder that is its own; a text says why there is no answer.
+    """Run `Questions.lean` with these words in a folder of its own; a text is the reason of a failure.
 
-    `most` is the largest export, `path` where it looks for modules.
+    `most` is the largest export, `path` the search path for modules.
     """
     compiled = _questions(runner)
     if isinstance(compiled, str):
@@ -150,10 +149,10 @@ def _ask(runner: LakeRunner, folder: Path, scope: str, most: int, *words: str, p
 
 
 def _questions(runner: LakeRunner) -> bytes | str:
-    """Return `Questions.lean` compiled by the project's Lean; a text says why there is none.
+    """Return `Questions.lean` compiled by the project's Lean; a text is the reason of a failure.
 
-    Compiling takes seconds, and so a process does it once for each Lean. The bytes are kept in memory, where no build
-    of a project can reach them, and nothing of a project is on the search path.
+    Compiling takes seconds, so a process does it once for each Lean. The bytes are kept in memory, out of reach of any
+    build of a project, and nothing of a project is on the search path.
     """
     lean, text = runner.program.with_name("lean"), program_text(QUESTIONS, "Nodes", "Printer")
     state = lean.stat() if lean.is_file() else None
@@ -174,7 +173,7 @@ def _questions(runner: LakeRunner) -> bytes | str:
 
 
 def _whole(lines: Iterable[str]) -> Iterator[str]:
-    """Yield lines without their ends; the end of a line that was cut off is missing, so that it is no record."""
+    """Yield lines without their ends; a line cut off by the end of the file is marked, so it is no record."""
     for line in lines:
         yield line[:-1] if line.endswith("\n") else f"{line} (cut off)"
 
@@ -188,7 +187,7 @@ def ask_exactly(
 
 
 def search_path(runner: LakeRunner) -> dict[str, str]:
-    """Return the variable by which Lean finds what the project and its packages have built."""
+    """Return the variable by which Lean finds the builds of the project and its packages."""
     return {"LEAN_PATH": lean_path(runner.project, library=runner.library)}
 
 

@@ -1,6 +1,6 @@
-"""Where Lean ends a declaration: read in the references (`.ilean`) that a build leaves beside a compiled module.
+"""Lean's end of a declaration, from the references (`.ilean`) a build leaves beside a compiled module.
 
-Between a proof and the end of its text there may be commands of the project's own, whose words nobody else knows.
+Between a proof and the end of its text there may be commands of the project's own, in words only Lean knows.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ Place = tuple[int, int]
 """A line and a column, both from 0; the column counts UTF-16 code units, as in the language server's protocol."""
 
 _OF_A_PARENT = 4
-"""Where a reference's fields have the declaration that it is in; before them stands the reference's own range."""
+"""Index of the enclosing declaration in a reference's fields; before it stands the reference's own range."""
 
 
 def ends_at(references: bytes, declaration: str) -> Place | None:
-    """Return the place behind a declaration's last token; None where the references do not say it."""
+    """Return the place behind a declaration's last token; None if the references do not have it."""
     try:
         known = json.loads(references)
         ranges = [place for name, place in _ranges(known) if same_constant(name, declaration)]

@@ -1,10 +1,10 @@
-"""Kernels that judge the export of a proof with all that the proof rests on, beside the one that compiled it.
+"""Kernels that judge the export of a proof with everything below it, besides the one that compiled it.
 
-Each reads the export alone and nothing that the project built, in the sandbox, without a network. Lean 4.35 brings
-five (lean4#14990 to #15153), beside a `leanchecker` that takes an export; `lake check --paranoid` calls them with the
-same words. Of a program that `[lean] second_kernel` names the exit status is its word, as those of the Lean Kernel
-Arena have it: 0 accepts, 2 declines (it does not know something in the export), any other refuses. One with `nanoda` in
-its name gets the path of a configuration, as nanoda reads it, any other the path of the export.
+Each reads the export alone and nothing built by the project, in the sandbox, without a network. Lean 4.35 brings five
+(lean4#14990 to #15153), and a `leanchecker` for exports; `lake check --paranoid` calls them with the same words. The
+program of `[lean] second_kernel` answers by its exit status, as in the Lean Kernel Arena: 0 accepts, 2 declines (the
+export has something it does not know), any other refuses. A program with `nanoda` in its name gets the path of a
+configuration in nanoda's format, any other the path of the export.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from store.log.envelope import utc_text
 NANODA = "nanoda_bin"
 AUTO, OFF = "auto", "off"
 BUNDLED_SINCE = ("v4.35.0-rc2", "nightly-2026-09-16")
-"""The first toolchains that bring all of `BUNDLED`."""
+"""The first toolchains with all of `BUNDLED`."""
 _ASKED = Bounds(timeout_s=20.0, memory_bytes=2**30, processes=64)
 _VERSION = re.compile(r"[\w.-]{1,40} v?\d[\w.+-]{0,40}")
 _DECLINED = 2
@@ -38,12 +38,11 @@ Word = Literal["accepted", "refused", "could not", "forged"]
 
 @dataclass(frozen=True, slots=True)
 class ExportKernel:
-    """A program, by a name with its version for the evidence, and how it is asked and understood.
+    """A program: its name with its version for the evidence, its command line, and the meaning of its answers.
 
-    `option` stands before the path of the export, where it is not a `configuration` that it reads. It `accepts` with
-    exit status 0 and these words ("": none are needed), and refuses with one of the statuses `refusals` (none: any
-    that is neither 0 nor 2) and the words `refuses`. `aborts`: a panic of its runtime shall end it. `bundled`: the
-    toolchain brings it.
+    `option` stands before the path of the export, unless it reads a `configuration`. It `accepts` with exit status 0
+    and these words ("": none are needed), and refuses with one of the statuses `refusals` (none: any but 0 and 2) and
+    the words `refuses`. `aborts`: a panic of its runtime shall end it. `bundled`: the toolchain brings it.
     """
 
     program: Path
@@ -65,7 +64,7 @@ BUNDLED = (
     ExportKernel(
         Path("leanchecker-paranoid"), "", _FROM_EXPORT, accepts=_ACCEPTS, refuses=_REFUSES, refusals=_ONE
     ),
-    # With a panic that ends it, it has no words left for what it refuses.
+    # A panic would end it before its words of refusal.
     ExportKernel(
         Path("lean4lean"),
         "",
@@ -78,14 +77,14 @@ BUNDLED = (
     ExportKernel(Path("con-leche"), "", accepts="con-leche: accepted [0-9]+ declarations", refusals=_ONE),
     ExportKernel(Path("con-ron"), "", accepts="con-ron: accepted [0-9]+ declarations", refusals=_ONE),
 )
-"""What Lean 4.35 brings, by the names of the programs; `find_kernels` says where and which version."""
+"""The kernels of Lean 4.35, by the names of the programs; `find_kernels` adds place and version."""
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """The kernels that judge an export; `whole` if all that its Lean should bring are among them.
+    """The kernels to judge an export; `whole` if all kernels of its Lean are among them.
 
-    `lacking` says for people what is missing, "" where nothing is.
+    `lacking` names the missing ones for people ("": none).
     """
 
     kernels: tuple[ExportKernel, ...]
@@ -95,9 +94,9 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What a kernel said of an export, with the reason where it did not accept, and the key where it did.
+    """A kernel's verdict on an export, with the reason unless it accepted, and the key if it did.
 
-    Of a `forged` one, which has another constant than Lean's own library, none is asked.
+    A `forged` export has another constant than Lean's own library; no kernel is asked about it.
     """
 
     word: Word
@@ -106,9 +105,9 @@ class Judged:
 
 
 def find_kernels(setting: str, runner: LakeRunner, *, toolchain: str) -> Panel:
-    """Return the kernels that `[lean] second_kernel` means for this toolchain.
+    """Return the kernels of `[lean] second_kernel` for this toolchain.
 
-    Those that it brings, and the program that the setting names; by `auto`, where it brings none, the nanoda in its
+    These are the toolchain's, and the program in the setting; by `auto`, for a toolchain without any, the nanoda in its
     folder or on PATH.
     """
     if setting == OFF:
@@ -124,7 +123,7 @@ def find_kernels(setting: str, runner: LakeRunner, *, toolchain: str) -> Panel:
 
 
 def _bundled(runner: LakeRunner, toolchain: str) -> tuple[tuple[ExportKernel, ...], str]:
-    """Return the kernels that a toolchain brings, and which it should bring and does not."""
+    """Return a toolchain's kernels, and a text on the missing ones."""
     if not any(is_at_most(one, toolchain) for one in BUNDLED_SINCE):
         return (), ""
     release = release_of(toolchain)
@@ -134,7 +133,7 @@ def _bundled(runner: LakeRunner, toolchain: str) -> tuple[tuple[ExportKernel, ..
         if not program.is_file():
             missing.append(program.name)
             continue
-        # Lean's own programs answer no question for a version: they are the toolchain's.
+        # Lean's own programs answer no question for a version: theirs is the toolchain's.
         words = (program.name, *(one.option if one.option == _FROM_EXPORT else ()))
         name = _named(program, runner) if one.configuration else f"{' '.join(words)} of {release}"
         result.append(replace(one, program=program, name=name, bundled=True))
@@ -143,7 +142,7 @@ def _bundled(runner: LakeRunner, toolchain: str) -> tuple[tuple[ExportKernel, ..
 
 
 def release_of(toolchain: str) -> str:
-    """Return the version that a toolchain's programs have, as `v4.35.0`; the text itself where it is none."""
+    """Return the version of a toolchain's programs, as `v4.35.0`; the text itself if it has none."""
     try:
         return parse_version(toolchain).release
     except VersionError:
@@ -151,7 +150,7 @@ def release_of(toolchain: str) -> str:
 
 
 def _named_by(setting: str, runner: LakeRunner) -> ExportKernel | str:
-    """Return the program that a setting names, a name looked up on PATH; a text says why there is none."""
+    """Return the program in a setting, a name looked up on PATH; a text is the reason of a failure."""
     own = runner.program.with_name(NANODA)
     if setting == AUTO:
         result = str(own) if own.is_file() else shutil.which(NANODA)
@@ -164,7 +163,7 @@ def _named_by(setting: str, runner: LakeRunner) -> ExportKernel | str:
     program = Path(result).resolve()
     if program.is_relative_to(runner.project.resolve()):
         return f"{program} lies in the project that it would judge"
-    # By the name that was asked for: behind a link a program may have another.
+    # By the name in the setting: behind a link a program may have another.
     return ExportKernel(program, _named(program, runner), configuration="nanoda" in Path(result).name)
 
 
@@ -173,14 +172,14 @@ def second_since(setting: str) -> str:
     result = None if setting == OFF else shutil.which(NANODA if setting == AUTO else setting)
     if result is None:
         return ""
-    # Not when it was last written: what is unpacked or copied may keep that time of its maker's.
+    # Not the time of its last writing: unpacked or copied files may keep their maker's.
     return utc_text(datetime.fromtimestamp(Path(result).stat().st_ctime, UTC))
 
 
 def judge_export(
     kernel: ExportKernel, export: Path, *, axioms: Sequence[str], runner: LakeRunner, bounds: Bounds
 ) -> Judged:
-    """Have the kernel judge an export. `axioms` are those that it may hold."""
+    """Have the kernel judge an export. `axioms` are those it may hold."""
     given = export
     if kernel.configuration:
         given = export.with_name("nanoda.json")
@@ -188,7 +187,7 @@ def judge_export(
     environment = {"LEAN_ABORT_ON_PANIC": "1"} if kernel.bundled and kernel.aborts else {}
     asking = runner.with_(readable=(kernel.program,), writable=(), environment=environment)
     if bounds.memory_bytes is not None:
-        # What the settings give the job, if that is more.
+        # The job's limit in the settings, if that is more.
         own = resource.getrlimit(resource.RLIMIT_DATA)[0]
         bounds = replace(bounds, memory_bytes=max(bounds.memory_bytes, own))
     ran = asking.execute((str(kernel.program), *kernel.option, str(given)), bounds=bounds)
@@ -207,7 +206,7 @@ def judge_export(
 
 
 def memory_remedy(ran: Outcome) -> str:
-    """Return what to do where a kernel ran out of memory, with a semicolon before it; "" where it did not."""
+    """Return the remedy if a kernel ran out of memory, with a semicolon before it; else ""."""
     return f"; {KINDS['check'].memory_remedy}" if ran.ending == "memory" else ""
 
 
@@ -227,7 +226,7 @@ def _configuration(export: Path, axioms: Sequence[str]) -> str:
 
 
 def _named(program: Path, runner: LakeRunner) -> str:
-    """Return the program's name, with the version with which its help begins, where it does."""
+    """Return the program's name, with the version its help begins with, if it does."""
     asking = runner.with_(readable=(program,), writable=(), environment={})
     ran = asking.execute((str(program), "--help"), bounds=_ASKED)
     result = _VERSION.fullmatch(ran.output.strip().partition("\n")[0]) if ran.ok else None

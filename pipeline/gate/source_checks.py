@@ -1,6 +1,6 @@
-"""Checks of a proof's source text that need no Lean: its shape and its place, and which names it takes from the file.
+"""Checks of a proof's source text without Lean: its shape, its place, and the names it takes from the file.
 
-They read commands and names as the scanner does, on the safe side. Whether it is a proof is Lean's to say.
+They read commands and names as the scanner does, on the safe side. Lean decides whether it is a proof.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from store.text import counted
 
 
 def parts_of(before: bytes, replacement: Replacement) -> list[tuple[Sorry, Replacement]] | str:
-    """Return the sorries in the replaced bytes, each with its part of the text; a string says why it has none."""
+    """Return the sorries in the replaced bytes, each with its part of the text; or the reason of a failure."""
     start, end = replacement.byte_start, replacement.byte_end
     scanned = scan_source(before, path="")
     sorries = [one for one in scanned.sorries if start <= one.byte_start and one.byte_end <= end]
@@ -66,7 +66,7 @@ def dedents(before: bytes, commands: Sequence[Command], replacement: Replacement
 
 
 def in_its_place(before: bytes, after: bytes) -> tuple[str, ...]:
-    """Return why the two versions of a file are not the same commands with one of them changed; empty if they are."""
+    """Return why the two versions of a file differ in more than one command; empty if they do not."""
     old, new = parse(before), parse(after)
     if new.scanned.error != old.scanned.error:
         return (f"the patched file does not scan: {new.scanned.error}",)
@@ -81,7 +81,7 @@ def in_its_place(before: bytes, after: bytes) -> tuple[str, ...]:
     if len(changed) != 1:
         return (f"{len(changed)} commands changed where one should",)
     ((one, other),) = changed
-    # A comment at the proof's end is outside the command, in front of what followed it.
+    # A comment at the proof's end is outside the command, before the text behind it.
     same = before[: one.byte_start] == after[: other.byte_start]
     if not same or not after[other.byte_end :].endswith(before[one.byte_end :]):
         return (f"text outside the command {one.keyword!r} changed",)
@@ -102,7 +102,7 @@ _SCOPES = frozenset({"namespace", "open", "export"})
 
 
 def parts_below(names: Iterable[str], declaration: str) -> set[str]:
-    """Return the parts behind the declaration's name of those constants that are below it."""
+    """Return the parts behind the declaration's name of the constants below it."""
     own = _parts(declaration)
     result = (_parts(name) for name in names)
     return {part for parts in result if parts[: len(own)] == own for part in parts[len(own) :]}
@@ -111,7 +111,7 @@ def parts_below(names: Iterable[str], declaration: str) -> set[str]:
 def taken_further_down(
     declared: Collection[str], *, file: bytes, declaration: Declaration
 ) -> tuple[str, ...]:
-    """Return what a proof declares and the file would mean by a name of its own further down.
+    """Return a proof's own declarations that change the meaning of names further down in the file.
 
     Lean puts `go` of a proof of `mine` below it, as `mine.go`: in a scope of that name the file's own `go` is hidden.
     """

@@ -1,9 +1,10 @@
-"""Run the checks on one found proof, cheapest first, and say what it is: verified, candidate, or rejected.
+"""Run the checks on one proof, cheapest first, and decide: verified, candidate, or rejected.
 
-A check that failed ends the run. What could not be judged is named with its reason, never passed over. The scanner
-reads text, shape and statement; compile, axioms, the exact statement and kernel are asked of the project's own
-toolchain. Verified needs all but the kernel, and that too where the project's text can bypass it.
-What each check looks at is its own module's business; the order and the meaning of "all" is this one's.
+A failed check ends the run. A step that could not be judged is named with its reason, never passed over. The scanner
+reads text, shape and statement; the project's own toolchain answers on compile, axioms, the exact statement and kernel.
+A verified proof passed all but the kernel, and that too if the project's text can bypass it.
+
+Each check's module decides how it judges; this one decides the order and the meaning of "all".
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _EVIDENCE_LENGTH = 600
 
 @dataclass(slots=True)
 class Verdict:
-    """The checks made so far, in order, and what follows from them."""
+    """The checks so far, in order, and their consequences."""
 
     checks: list[Check] = field(default_factory=list)
     facts: Facts = field(default_factory=Facts)
@@ -61,7 +62,7 @@ class Verdict:
     @property
     def all_required_passed(self) -> bool:
         passed = {check.step for check in self.checks if check.verdict == "passed"}
-        # A step may be judged twice, by the scanner and by Lean: both have to pass it.
+        # The scanner and Lean may both judge a step: it must pass both.
         unjudged = set(self.not_checked)
         replayed = self.needs_replay is None or self.facts.grade != "L0"
         return (
@@ -70,7 +71,7 @@ class Verdict:
 
 
 class _Stop(Exception):  # noqa: N818 - control flow inside this module
-    """A check failed; the rest need not be made."""
+    """A check failed; the others are unnecessary."""
 
 
 @dataclass(slots=True)
@@ -78,8 +79,8 @@ class Gate:
     """The checks of one proof in one worktree.
 
     `before` are the file's bytes at the proof's commit, `after` with the replacement in place; `second_kernel` is the
-    setting of that name. The proof's path is one in the project, which is the `folder` of the worktree. `known` are
-    the keys of what kernels accepted before, `cache` is the daemon's.
+    setting of that name. The proof's path is one in the project, the `folder` of the worktree. `known` are the keys
+    kernels accepted before, `cache` is the daemon's.
     """
 
     proof: ProofFound
@@ -92,7 +93,7 @@ class Gate:
     cache: Path | None = None
     verdict: Verdict = field(default_factory=Verdict)
     _parts: list[tuple[Sorry, Replacement]] = field(default_factory=list)
-    """Each sorry that the text fills, with its part of the text."""
+    """Each sorry the text fills, with its part of the text."""
 
     @property
     def after(self) -> bytes:
@@ -138,7 +139,7 @@ class Gate:
 
     @property
     def _lean_judges(self) -> bool:
-        """Whether the project's Lean is here, and says if it is a proof."""
+        """Whether the project's Lean is here to judge the proof."""
         return self.backend.is_lean and self._not_our_lean is None
 
     def _shape(self) -> None:
@@ -148,7 +149,7 @@ class Gate:
             *dedents(before, commands, one),
             *in_its_place(before, self.after),
         )
-        if against:  # a part that is at fault is named, if one is; there may be many, in a long file
+        if against:  # name the faulty part, if there is one; a long file may have many
             named = next(self._of_each(lambda part: dedents(before, commands, part)), None)
             against = against if named is None else (named,)
         text = (
@@ -158,7 +159,7 @@ class Gate:
         self._judge("shape", SCANNER, against, text)
 
     def _of_each(self, check: Callable[[Replacement], tuple[str, ...]]) -> Iterator[str]:
-        """Yield what speaks against each of several sorries' texts by itself, and which it is."""
+        """Yield the objections to each sorry's text by itself, with its number."""
         return (
             f"the text for the sorry in line {sorry.line}, column {sorry.column + 1}: {why}"
             for sorry, one in (self._parts if len(self._parts) > 1 else ())
@@ -182,7 +183,7 @@ class Gate:
             )
         self._judge("statement", SCANNER, against, f"statement {old.statement_hash[:16]} is unchanged")
 
-    # ---- compile, and all that only a toolchain can say
+    # ---- compile, and the other checks by a toolchain
 
     @property
     def _not_our_lean(self) -> str | None:
@@ -194,7 +195,7 @@ class Gate:
         )
 
     def _ask_the_toolchain(self) -> None:
-        """Compile, axioms, exact statement, kernel: asked of the project's toolchain, or not checked and why."""
+        """Check compile, axioms, exact statement and kernel with the project's toolchain, or record why not."""
         backend, proof = self.backend, self.proof
         if not self._lean_judges:
             why = self._not_our_lean or f"no Lean: {backend.detail}"
@@ -243,7 +244,7 @@ class Gate:
 
     @property
     def _proof_end(self) -> int:
-        """Where the proof's last word ends in the patched file."""
+        """The end of the proof's last word in the patched file."""
         tokens, _ = tokens_of_text(self.proof.replacement)
         return self.proof.byte_start + (tokens[-1].byte_end if tokens else 0)
 

@@ -1,12 +1,12 @@
-"""What the constants of Lean's own library and of trusted packages mean, without the project's word.
+"""The meaning of the constants of Lean's own library and of trusted packages, independent of the project.
 
-A kernel accepts an export for what is in it, and the process that writes one reads compiled files of the project. So
-what an export has of the library is compared with the word of another process on the same names, which reads the
-library alone. It also says which names are the library's.
+A kernel accepts an export's content, and the process that writes one reads compiled files of the project. So another
+process, reading the library alone, answers on the same names, and the export's library constants are compared with its
+answer. It also tells which names are the library's.
 
-The digests are kept in the daemon's cache, a file for each module, so that each constant is written out once. A file's
-name is a digest of all that they depend on: the module's compiled files, its Lean, and the programs that make them. A
-file that is not whole counts for nothing, and is made anew.
+The daemon's cache keeps the digests, a file for each module, so each constant is written out once. A file's name is a
+digest of its sources: the module's compiled files, its Lean, and the programs making the digests. An incomplete file
+counts for nothing, and is made anew.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from store.files import write_whole
 
 @dataclass(frozen=True, slots=True)
 class Vouched:
-    """The module of each name that the library declares, and the digest of what it means there."""
+    """The module of each name the library declares, and the digest of its meaning there."""
 
     homes: Mapping[Name, str]
     digests: Mapping[Name, bytes]
@@ -39,30 +39,30 @@ class Vouched:
 
 @dataclass(frozen=True, slots=True)
 class Library:
-    """The `folders` of compiled modules that no project can write to, Lean's own first, and the cache, if any."""
+    """The `folders` of compiled modules no project can write to, Lean's own first, and the cache, if any."""
 
     runner: LakeRunner
     folders: Sequence[Path]
     cache: Path | None = None
 
     def differs(self, whole: Answer, answer: Answer, *, imports: Iterable[str]) -> str | None:
-        """Return what the export of a closure has otherwise than the library, None where nothing.
+        """Return the difference between a closure's export and the library, or None.
 
         Args:
             whole: the answer with that export.
-            answer: the answer about the statement, which names the modules of what the proof rests on.
+            answer: the answer about the statement, with the modules of the constants below the proof.
             imports: of the proof's file, by its text.
 
         Raises:
-            UnknownError: the library could not be asked.
+            UnknownError: the library gave no answer.
         """
         vouched = self._vouched(tuple(whole.export.declared), self._modules(answer, imports))
         return _difference(whole.export, vouched) or self._pretended(answer, vouched)
 
     def _modules(self, answer: Answer, imports: Iterable[str]) -> list[str]:
-        """Return the modules of the library that the project imports: by its text, and by its word.
+        """Return the modules of the library that the project imports: by its text, and by its answer.
 
-        What a stranger's package imports is not read: with one, all of Lean's own may be imported.
+        The imports of a stranger's package are not read: with one, all of Lean's own may be imported.
         """
         read = closure(self.runner.project, imports)
         if not read.complete and len(self.folders) > 1:
@@ -82,7 +82,7 @@ class Library:
         return any(module.lies_in(folder) for folder in self.folders)
 
     def _pretended(self, answer: Answer, vouched: Vouched) -> str | None:
-        """Return a name that the project says is the library's, and that is not."""
+        """Return a complaint about a name the project claims for the library, and the library does not declare."""
         known = {_plain(".".join(part.removeprefix("#") for part in name)) for name in vouched.homes}
         for one in filter(self._is_of, answer.modules):
             for name in answer.rests.get(one.name, ()):
@@ -125,11 +125,11 @@ class Library:
 
 
 class UnknownError(Exception):
-    """What the library's constants mean could not be found out; the text says why."""
+    """The meaning of the library's constants is unknown; the text has the reason."""
 
 
 def _difference(export: Export, vouched: Vouched) -> str | None:
-    """Return a constant of the library of which the export has another, or an axiom that is not the library's."""
+    """Return a complaint about the export's first constant or axiom that differs from the library's."""
     for name, home in sorted(vouched.homes.items()):
         if export.declared[name].digest != vouched.digests[name]:
             return f"it has another {shown(name)} than {home}"
@@ -143,7 +143,7 @@ def _plain(name: str) -> str:
 
 
 def _programs() -> str:
-    """Return the digest of the programs that make the digests of constants."""
+    """Return the digest of the programs making the digests of constants."""
     text = program_text(QUESTIONS, "Nodes", "Printer") + Path(reader.__file__).read_bytes()
     return hashlib.sha256(text).hexdigest()
 
@@ -154,7 +154,7 @@ def _text(constants: Mapping[Name, bytes]) -> str:
 
 
 def _read(file: Path) -> dict[Name, bytes]:
-    """Return the digests of a file of the cache, none where it is not whole."""
+    """Return the digests of a file of the cache, none if it is incomplete."""
     try:
         digest, _, body = file.read_bytes().partition(b"\n")
     except FileNotFoundError:
