@@ -1,7 +1,7 @@
 """Selectors that learn nothing, BM25 and MePo by the overlap of symbols; and rankings fused with a retriever's.
 
-Both rank what a theorem may use, from the same texts: of a premise its name and code, of a step its state. They are
-measured on the same steps as a retriever: one that does not beat BM25 finds no premises in its place, and where both
+Both rank a theorem's accessible premises by the same texts: a premise's name and code, a step's state. They are
+measured on the same steps as a retriever. A retriever that does not beat BM25 finds no premises in its place; if both
 together are better, both do (`store.promotion.finds_premises`). Imports no torch.
 """
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[^\W\d][\w'!?]*(?:\.[^\W\d][\w'!?]*)*")
 _WORD = re.compile(r"[^\W\d_]+|\d+|[^\w\s(){}\[\]⟨⟩,:.«»]")
 _SIGN = re.compile(r"[^\w\s(){}\[\]⟨⟩,:;.«»'\"`|]")
-# What Meng and Paulson leave out: it stands in almost every statement and says nothing.
+# Left out by Meng and Paulson: almost every statement has these signs.
 _LOGIC = frozenset({*"∀∃→↔∧∨¬=≠⊢λ↦-<>", "Prop", "Type", "Sort"})
 
 
@@ -38,18 +38,17 @@ class Selector(Protocol):
     """Ranks the premises of a corpus for a state."""
 
     def rank(self, state: str, allowed: npt.NDArray[np.bool_], k: int) -> list[int]:
-        """Return the indices of at most k of the `allowed` premises, best first; one that has nothing in common with
-        the state is in no ranking."""
+        """Return at most k indices of `allowed` premises, best first, without those sharing nothing with the state."""
 
 
 class _Postings:
-    """In which documents each term is, and how often: all in three arrays, a term's documents side by side, ascending.
+    """The documents of each term, with counts: all in three arrays, a term's documents side by side, ascending.
 
     Attributes:
         size: the number of documents.
         lengths: terms of each document.
-        documents, times: of each place, a document's number and how often it has the term.
-        terms: of each term the number of its documents, in the order of their places.
+        documents, times: for each place, a document's number and the term's count in it.
+        terms: the number of each term's documents, in the order of their places.
     """
 
     def __init__(self, documents: Iterable[Iterable[str]]) -> None:
@@ -59,7 +58,7 @@ class _Postings:
         for document in documents:
             terms.extend(map(numbers.__getitem__, document))
             ends.append(len(terms))
-        # Now it knows no further term.
+        # From here on it learns no further term.
         self._numbers = dict(numbers)
         self.size = len(ends) - 1
         self.lengths = np.diff(np.asarray(ends))
@@ -70,13 +69,13 @@ class _Postings:
         self._ends = [0, *np.cumsum(self.terms).tolist()]
 
     def of(self, term: str) -> slice:
-        """Return where a term's documents are; nowhere for an unknown one."""
+        """Return the slice of a term's documents; an empty one for an unknown term."""
         number = self._numbers.get(term)
         return slice(0) if number is None else slice(self._ends[number], self._ends[number + 1])
 
 
 class BM25:
-    """Okapi BM25 over the words of texts, of which names are made: "Nat.add_comm" has three.
+    """Okapi BM25 over the words of texts, with names split: "Nat.add_comm" has three.
 
     The score of a document is the sum over the query's words of idf * f (k1 + 1) / (f + k1 (1 - b + b l / mean l)),
     with f the word's count in the document, l the document's length, and idf = log(1 + (N - n + 0.5) / (n + 0.5))
@@ -104,7 +103,7 @@ class BM25:
         return best(self.scores(state), allowed, k)
 
     def scores(self, state: str) -> npt.NDArray[np.float64]:
-        """Return the score of each premise; 0 where it has no word of the state."""
+        """Return the score of each premise; 0 without a word of the state."""
         scores = np.zeros(self._postings.size)
         for word, asked in Counter(words_of(state)).items():
             places = self._postings.of(word)
@@ -115,12 +114,12 @@ class BM25:
 class MePo:
     """The relevance filter of Meng and Paulson (2009), on the symbols of texts in place of terms.
 
-    A premise's mark is the weight of its symbols that are relevant, over that plus the number of its others; a rare
-    symbol weighs more, 1 + 2 / log(1 + n) where n premises have it. Round by round, those whose mark passes p are
-    taken, their symbols become relevant, and p rises by (1 - p) / c. What passes in no round follows by its last mark.
+    A premise's mark is the weight of its relevant symbols, over that plus the number of its others; a rare symbol
+    weighs more, 1 + 2 / log(1 + n) where n premises have it. Round by round, premises with a mark above p are taken,
+    their symbols become relevant, and p rises by (1 - p) / c. Premises never taken follow by their last mark.
 
-    A symbol is a name that the corpus declares, by any end of it (a file may have opened a namespace), another name
-    that begins with a capital, or a sign that is no logic.
+    A symbol is a name the corpus declares, by any end of it (a file may have opened a namespace), another name with a
+    leading capital, or a sign outside logic.
     """
 
     p = 0.6
@@ -195,7 +194,7 @@ class Finder(ABC):
         self._allowed = lru_cache(maxsize=_PLACES)(lambda place: accessible(corpus, place))
 
     def find(self, asked: Sequence[tuple[str, Place]]) -> list[tuple[Premise, ...]]:
-        """Return the premises of each (state, place), the best first; all of them where a theorem may use fewer.
+        """Return the premises of each (state, place), best first; if a theorem may use fewer, all of those.
 
         Raises:
             DivergedError: the retriever's weights are damaged.
@@ -213,13 +212,13 @@ class Finder(ABC):
 
 
 class WordFinder(Finder):
-    """BM25, and with it a trained retriever's ranking where there is one."""
+    """BM25, fused with a trained retriever's ranking if there is one."""
 
     def __init__(self, corpus: Corpus, *, premises: int = 10, beside: Finder | None = None) -> None:
         """Args:
         corpus: of the premises.
         premises: the number for a goal.
-        beside: a finder of the same corpus whose rankings are fused with BM25's.
+        beside: a finder of the same corpus; its rankings are fused with BM25's.
         """
         super().__init__(corpus, premises)
         self._words = BM25(corpus)
@@ -235,7 +234,7 @@ class WordFinder(Finder):
 
 
 FUSED = 100
-"""How deep the rankings are that are fused."""
+"""The length of the rankings to fuse."""
 _LATE = 60
 _PLACES = 64
 

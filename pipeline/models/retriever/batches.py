@@ -1,17 +1,17 @@
 """Training data of the retriever: examples, negatives, and batches drawn from (seed, step) alone.
 
 Reads train.json, val.json and test.json of LeanDojo's datasets, one theorem at a time. A premise of a step is a
-positive if the corpus has a declaration where the step says that it is defined.
+positive if the corpus has a declaration at the premise's recorded place.
 
-Negatives are premises that a step could have used and did not. As LeanDojo: of a pair's negatives at most `in_file`
-come from the file that defines the positive (if that is the theorem's own, from before the theorem), the others are
-uniform over what else the theorem may use, none twice. Hard negatives, which a model ranks high
-(`index.hard_negatives`), take the places of the last of the others.
+Negatives are accessible premises the step did not use. As in LeanDojo: at most `in_file` of a pair's negatives come
+from the positive's file (if that is the theorem's own, from before the theorem), the others are uniform over the
+theorem's other accessible premises, none twice. Hard negatives, ranked high by a model (`index.hard_negatives`),
+replace the last of the others.
 
-Any step's batch can be made again, in any process. A step's batch is what every process of the run takes together;
-each takes its part. Pairs of a step and one premise that it uses are shuffled anew each epoch, sorted by the length of
-their queries within windows, and cut; documents are grouped by length when they are embedded. Columns are LeanDojo's:
-the positives of all pairs, then their first negatives, their second ones, and so on.
+Any process can make any step's batch again. A step's batch is shared among all processes of the run; each takes its
+part. Pairs of a step and one of its premises are shuffled anew each epoch, sorted by the length of their queries within
+windows, and cut; documents are grouped by length when they are embedded. Columns are in LeanDojo's order: the positives
+of all pairs, then their first negatives, their second ones, and so on.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from pipeline.models.text import query_text
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A tactic step: the query is its state before, `positives` are the premises that it uses.
+    """A tactic step: the query is its state before, `positives` are its premises.
 
-    `proof` are those of the whole proof, its own among them. Both are indices of the corpus, ascending. `tactic` is
-    the step's number in the proof, `start` where the theorem begins.
+    `proof` are the whole proof's premises, its own among them. Both are indices of the corpus, ascending. `tactic` is
+    the step's number in the proof, `start` the theorem's beginning.
     """
 
     file_path: str
@@ -58,12 +58,11 @@ class Example:
 
 
 def read_examples(path: Path, corpus: Corpus) -> tuple[Example, ...]:
-    """Return the steps of a split file that use a premise of the corpus, in its order: all that can be learned or
-    measured on.
+    """Return the steps of a split file with a premise of the corpus, in its order: others teach and measure nothing.
 
     Raises:
-        DatasetError: the file is not there, is no split file, or has a theorem of a file that the corpus does not
-            have; EmptySplitError: it has no theorem.
+        DatasetError: the file is missing, is no split file, or has a theorem of a file the corpus lacks;
+        EmptySplitError: it has no theorem.
     """
     steps: list[Example] = []
     read = 0
@@ -85,7 +84,7 @@ def dataset_digest(corpus: Corpus, examples: Sequence[Example]) -> str:
     """Return the SHA-256 of the questions, their right answers, and the premises to choose from."""
     digest = hashlib.sha256()
     for file in corpus.files:
-        # Imports and positions too: they decide what may be chosen.
+        # Imports and positions too: they decide which premises may be chosen.
         digest.update(json.dumps([file.path, file.imports]).encode())
         for premise in file.premises:
             digest.update(json.dumps([premise.full_name, premise.start, premise.end, premise.code]).encode())
@@ -121,10 +120,10 @@ class NegativeSampler:
 
     def __init__(self, corpus: Corpus, *, negatives: int, in_file: int, hard: int = 0) -> None:
         """Args:
-            corpus: where to draw from.
-            negatives: how many a pair gets.
-            in_file: how many of them come from the positive's file, where it has so many.
-            hard: how many of the others are hard ones, where the caller has so many.
+            corpus: the premises to draw from.
+            negatives: their number for a pair.
+            in_file: how many of them come from the positive's file, if it has enough.
+            hard: how many of the others are hard ones, if the caller has enough.
 
         Raises:
             ValueError: not 0 <= in_file <= negatives.
@@ -145,8 +144,8 @@ class NegativeSampler:
     ) -> list[int]:
         """Return the indices of `self.negatives` premises, none the positive and none twice; `hard` are to choose from.
 
-        Where the theorem may use fewer, those that there are come first and are then repeated; where it may use the
-        positive alone, it is the positive itself, which its label shows.
+        If the theorem may use fewer, all of those come first and are then repeated; if it may use the positive alone,
+        it is the positive itself, marked by its label.
         """
         firsts, sizes = self._usable(example.file_path, example.start)
         files = self._corpus.file_of_premise
@@ -158,7 +157,7 @@ class NegativeSampler:
             if index != positive
         ]
         near = rng.permutation(np.array(near, dtype=np.intp)).tolist()
-        # The others, laid end to end: a place on that line is drawn.
+        # The others, laid end to end: draw a place on that line.
         firsts, sizes = firsts[~at_home], sizes[~at_home]
         ends = np.cumsum(sizes)
         far = int(sizes.sum())
@@ -175,8 +174,10 @@ class NegativeSampler:
         return drawn
 
     def _usable(self, path: str, start: Position) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-        """Return the premises that a theorem may use as ranges: the first of each, and how many; one for each file that
-        its own imports, and one for each premise of its own."""
+        """Return a theorem's accessible premises as ranges: the first of each, and the sizes.
+
+        There is one for each file its own imports, and one for each premise of its own.
+        """
         imported = np.flatnonzero(self._corpus.imported_files(path) & (self._sizes > 0))
         own = self._corpus.before(path, start)
         firsts = np.concatenate([self._firsts[imported], own])
@@ -184,25 +185,23 @@ class NegativeSampler:
 
 
 _WINDOW = 64
-"""Batches that are sorted by length together. More pads less and shuffles less."""
+"""Batches sorted by length together. More pads less and shuffles less."""
 _EPOCHS, _STEPS = 0, 1  # separate the streams of random numbers
 DRAWN = 1
-"""Part of a checkpoint's id: another number when steps draw other pairs or negatives than before, so that no run is
-continued with steps that it did not begin with."""
+"""Part of a checkpoint's id: raise it whenever steps draw other pairs or negatives, so that no run mixes them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """One process's part of one step: B queries and C = B * (1 + negatives) documents.
 
-    The documents of all processes of the run are columns of each row, D in number, those of the first process first.
-    Where the step's rows are no multiple of the processes, the last process's last rows and their documents fill up:
-    they are ignored and cost nothing, and the mean over all rows times `scale` is the mean over the others.
-    `label` is 1 where a column's premise is a positive of the row's step ("mse") or whole proof ("contrastive"):
-    float32, shape (B, D). `ignore` marks columns that do not count for a row: bool, shape (B, D). Ids and masks are
-    int64, shape (B, length) and (C, length). `premises` are the own documents' indices in the corpus, `pairs` the rows'
-    numbers. The lengths of the texts are known without a look at the device. `replayed` are rows of an earlier task,
-    learned in the same step.
+    The documents of all processes of the run are columns of each row, D in number, those of the first process first. If
+    the step's rows are no multiple of the processes, the last process's last rows and their documents fill up: they are
+    ignored and cost nothing, and the mean over all rows times `scale` is the mean over the others. `label` is 1 where a
+    column's premise is a positive of the row's step ("mse") or whole proof ("contrastive"): float32, shape (B, D).
+    `ignore` marks columns not counted for a row: bool, shape (B, D). Ids and masks are int64, shape (B, length) and (C,
+    length). `premises` are the own documents' indices in the corpus, `pairs` the rows' numbers. The lengths of the
+    texts are known without a look at the device. `replayed` are rows of an earlier task, learned in the same step.
     """
 
     context_ids: Tensor
@@ -257,12 +256,12 @@ class Batches:
             corpus: the premises.
             examples: the steps to learn; those without a premise are left out.
             tokens: makes ids of texts.
-            config: negatives, lengths, seed, and the loss that labels are for.
+            config: negatives, lengths, seed, and the loss of the labels.
             batch_size: pairs of a step, of all processes together.
-            hard: the hard negatives of each step that has a premise (`index.hard_negatives`); None: there are none.
-            multiple_of: an epoch has a multiple of so many steps (or, where it has fewer in all, what it has), so that
+            hard: the hard negatives of each step with a premise (`index.hard_negatives`); None: there are none.
+            multiple_of: an epoch's number of steps is a multiple of this (or all steps, if there are fewer), so that
                 accumulated gradients never cross from one epoch into the next.
-            rank, world: which process of how many this is.
+            rank, world: this process's number, and the number of processes.
             pairs: the places of examples, each with one of its premises; None: each with all.
 
         Raises:
@@ -306,13 +305,13 @@ class Batches:
     def at(self, step: int) -> Batch:
         """Return this process's part of a step (from 0, through the epochs)."""
         numbers = self._order(step // self.steps_per_epoch)[step % self.steps_per_epoch]
-        # What is drawn follows from the step alone: each process draws for all, and so knows all columns.
+        # All draws follow from the step alone: each process draws for all, and so knows all columns.
         return self.of(
             numbers, _generator(self._config.seed, _STEPS, step), rank=self._rank, world=self._world
         )
 
     def of(self, numbers: npt.NDArray[np.int64], rng: np.random.Generator, *, rank: int, world: int) -> Batch:
-        """Return a process's part of a step that learns some pairs, by their numbers: those of all processes."""
+        """Return a process's part of a step, given the numbers of all processes' pairs."""
         pairs = [self.pairs[number] for number in numbers]
         drawn = np.array(
             [
@@ -322,7 +321,7 @@ class Batches:
         )
         own = math.ceil(len(pairs) / world)
         places = np.arange(own * world).reshape(world, own)
-        # Places without a row are filled up with the last one, which counts for nothing there.
+        # Places without a row repeat the last one, ignored there.
         filling, places = places >= len(pairs), np.minimum(places, len(pairs) - 1)
         # A process's columns are its rows' positives, then each row's first negative, and so on.
         every = drawn[places].transpose(0, 2, 1).reshape(world, -1)
@@ -369,7 +368,7 @@ class Batches:
         if contrastive:
             places = np.asarray(columns)
             for row, example in enumerate(rows):
-                # A premise that a theorem may not use is no negative: it may be a later lemma with the same statement.
+                # A premise out of the theorem's reach is no negative: it may be a later lemma with the same statement.
                 allowed = self.corpus.accessible_of(example.file_path, example.start, places)
                 ignore[row] = ~allowed & (label[row] == 0)
             # A premise in two columns counts once.
@@ -385,7 +384,7 @@ class Batches:
             for start in range(0, len(order), size * _WINDOW):
                 window = order[start : start + size * _WINDOW]
                 window[:] = window[np.argsort(self._lengths[window], kind="stable")]
-            # Sorted windows follow each other from short to long; what a step sees must not.
+            # Sorted windows follow each other from short to long; steps must not.
             self._epoch = (
                 epoch,
                 order.reshape(self.steps_per_epoch, size)[rng.permutation(self.steps_per_epoch)],
@@ -394,7 +393,7 @@ class Batches:
 
 
 def _content(example: Example, corpus: Corpus) -> tuple[str, ...]:
-    """Return what a step teaches, whatever its place: its query, and the premises that it needs."""
+    """Return a step's lesson, whatever its place: its query, and its premises."""
     return example.query, *sorted(corpus[positive].serialize() for positive in example.positives)
 
 
@@ -403,13 +402,13 @@ def _generator(seed: int, stream: int, number: int) -> np.random.Generator:
 
 
 Replay = Callable[[int, int, int], Batch]
-"""Returns the part of process `rank` of `world` of what is learned again in a step: of (rank, world, step)."""
+"""Returns the part of process `rank` of `world` of a step's replayed pairs: of (rank, world, step)."""
 
 
 class _Steps(IterableDataset[Batch]):
-    """The batches of steps, which the processes of a loader make in turns.
+    """The batches of steps, made in turns by a loader's processes.
 
-    Without a length: Lightning would take what is left of an interrupted epoch for all of it.
+    Without a length: Lightning would take the rest of an interrupted epoch for all of it.
     """
 
     def __init__(
@@ -427,8 +426,8 @@ class _Steps(IterableDataset[Batch]):
 class RetrievalDataModule(pl.LightningDataModule):
     """LeanDojo's data module: the same arguments, and a corpus with the splits train, val and test.
 
-    `train` yields `Batch`es that depend on (seed, step) alone and begin at the trainer's step, so that a run that was
-    interrupted continues with the batches that it would have had. The other splits yield lists of `Example`.
+    `train` yields `Batch`es that depend on (seed, step) alone and begin at the trainer's step, so an interrupted run
+    continues with the same batches. The other splits yield lists of `Example`.
     """
 
     def __init__(
@@ -448,10 +447,10 @@ class RetrievalDataModule(pl.LightningDataModule):
     ) -> None:
         """Read the corpus.
 
-        `batch_size` is of all processes together. `config` has what LeanDojo's arguments do not say, the length of
-        documents among it; None: squared errors, no hard negatives, documents as long as queries. `learned` is the
-        folder of an earlier export of the same repository, which was learned: what it has is not trained on again
-        (`to_learn`). Hard negatives are of the attribute `hard`, once that is set.
+        `batch_size` is of all processes together. `config` has the settings missing in LeanDojo's arguments, the length
+        of documents among them; None: squared errors, no hard negatives, documents as long as queries. `learned` is the
+        folder of an earlier, learned export of the same repository: its steps are not trained on again (`to_learn`).
+        The attribute `hard` has the hard negatives, once set.
 
         Raises:
             CorpusError: the corpus cannot be used.
@@ -471,7 +470,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         self.tokens: Tokens = load_tokens(model_name)
         self.corpus = Corpus(corpus_path)
         self.accumulate = 1
-        """Steps that the trainer takes between two changes of the weights."""
+        """Steps of the trainer between two changes of the weights."""
         self.hard: npt.NDArray[np.int32] | None = None
         self.replay: Replay | None = None
         """May be set: its rows are part of the training's batches."""
@@ -481,7 +480,7 @@ class RetrievalDataModule(pl.LightningDataModule):
         self._to_learn: tuple[Example, ...] | None = None
 
     def examples(self, split: str) -> tuple[Example, ...]:
-        """Return the steps of "train", "val" or "test" that use a premise, read once.
+        """Return the steps of "train", "val" or "test" with a premise, read once.
 
         Raises:
             DatasetError: its file cannot be used.
@@ -492,9 +491,9 @@ class RetrievalDataModule(pl.LightningDataModule):
 
     @property
     def to_learn(self) -> tuple[Example, ...]:
-        """The steps of "train" that use a premise and that were not learned with the same premises before.
+        """The steps of "train" with a premise, except those learned before with the same premises.
 
-        All of them where that leaves less than a batch.
+        All of them if that leaves less than a batch.
 
         Raises:
             LearningError: a dataset cannot be used.
@@ -513,7 +512,7 @@ class RetrievalDataModule(pl.LightningDataModule):
 
     @property
     def only_new(self) -> bool:
-        """Whether `to_learn` leaves out what was learned before.
+        """Whether `to_learn` leaves out earlier steps.
 
         Raises:
             LearningError: a dataset cannot be used.
@@ -580,6 +579,6 @@ class RetrievalDataModule(pl.LightningDataModule):
         if self.trainer is not None:
             steps = steps[self.trainer.global_rank :: self.trainer.world_size]
         size = self.eval_batch_size
-        # Lightning refuses a process without a batch, so one that has no step has an empty one.
+        # Lightning refuses a process without a batch, so a process without a step has an empty one.
         batches = [list(steps[first : first + size]) for first in range(0, len(steps) or 1, size)]
         return DataLoader(batches, batch_size=None, collate_fn=list)  # type: ignore[arg-type] # a list is a dataset

@@ -6,10 +6,10 @@
     database = DynamicDatabase("dynamic_database.json")
     RetrievalTrainer(TrainingConfig()).train(database.repositories, database)
 
-What differs from LeanDojo-v2: each repository begins at the checkpoint that the one before it made (a file HEAD in the
-folder of checkpoints names the last), and only without one at the newest `.ckpt` file there; a call that was
-interrupted, or is repeated, continues where it stopped and makes nothing twice; after each repository the test split
-is measured. torch is loaded by the first trainer, since a script may only write a configuration.
+Differences from LeanDojo-v2: each repository begins at the checkpoint of the one before it (a file HEAD in the folder
+of checkpoints names the last), and only without one at the newest `.ckpt` file there; an interrupted or repeated call
+continues where it stopped and makes nothing twice; after each repository the test split is measured. The first trainer
+loads torch, since a script may only write a configuration.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Scores:
 class LearnedRepository:
     """A learned repository: the checkpoint after it, and the scores on the test split of all so far.
 
-    `scores` is None where no step of the test split uses a premise. The next repository's dataset takes the same place.
+    `scores` is None if no step of the test split has a premise. The next repository's dataset takes the same place.
     """
 
     task: str
@@ -96,7 +96,7 @@ class LearnedRepository:
 
 @dataclass(frozen=True, slots=True)
 class TrainingConfig(RetrieverConfig):
-    """LeanDojo-v2's configuration: all of its fields have its names and defaults, and its files load.
+    """LeanDojo-v2's configuration: all its fields, with its names and defaults; its files load.
 
     It trains with EWC, as LeanDojo-v2 does, unless `against_forgetting` says otherwise, and on whole repositories.
     `batch_size` is of each GPU.
@@ -122,7 +122,7 @@ class TrainingConfig(RetrieverConfig):
     checkpoint_save_top_k: FromMinusOne = -1
 
     def translated(self) -> RetrieverConfig:
-        """Return the configuration of our trainings that does the same."""
+        """Return the equivalent configuration of our trainings."""
         own = {item.name: getattr(self, item.name) for item in fields(RetrieverConfig)}
         # LeanDojo's is of each GPU.
         own["batch_size"] = self.batch_size * max(1, self.num_gpus)
@@ -179,7 +179,7 @@ class TrainingConfig(RetrieverConfig):
 
 
 def _change(config: TrainingConfig, name: str, value: Any) -> None:
-    """Change a field, as LeanDojo's configuration allows; it is checked as in a new one. A trainer keeps what it got.
+    """Change a field, as LeanDojo's configuration allows; it is checked as in a new one. A trainer keeps its own copy.
 
     Raises:
         AttributeError: there is no such field.
@@ -219,11 +219,12 @@ class RetrievalTrainer:
         """Args:
         config: how to train; None for LeanDojo's defaults.
         checkpoints: the folder of the chain.
-        watchers: Lightning's loggers and callbacks, told of each run.
-        say: takes a line of text for each repository; in the program itself, not in the processes of further GPUs.
+        watchers: Lightning's loggers and callbacks of each run.
+        say: takes a line of text for each repository; only the program itself calls it, not the processes of further
+        GPUs.
 
         Raises:
-            ConfigError: the configuration has "replay", for which nothing is left where all is learned again.
+            ConfigError: the configuration has "replay", which has no rows if everything is learned again.
         """
         from pipeline.models.retriever.training import NO_WATCHERS
 
@@ -260,22 +261,22 @@ class RetrievalTrainer:
         data_path: str | Path = DATA / "merged",
         model_checkpoint_path: str | Path | None = None,
     ) -> list[LearnedRepository]:
-        """Learn repositories in this order, each with those before it, from the checkpoint that the one before it made.
+        """Learn repositories in this order, each with those before it, from the checkpoint of the one before it.
 
         The dataset is that of all up to it, in `data_path`. The first begins at HEAD; without one at the newest `.ckpt`
-        file of LeanDojo's in the folder of checkpoints; without that at `config.model_name`. Where HEAD was made
-        from these very repositories, with this configuration, they are not learned again.
+        file of LeanDojo's in the folder of checkpoints; without that at `config.model_name`. If HEAD was made from
+        these very repositories, with this configuration, they are not learned again.
 
         Args:
             repos: of the database.
             database: exports the datasets.
             data_path: the folder for them; corpus.jsonl and random/ lie in it.
             model_checkpoint_path: the first one's start instead: a checkpoint of the chain, a folder, a hub name, or a
-                `.ckpt` file that LeanDojo wrote.
+                `.ckpt` file of LeanDojo's.
 
         Raises:
-            LearningError: a dataset or a checkpoint cannot be used, the loss diverged, or the disk is full. What was
-                learned before stays, and a repeated call continues after it.
+            LearningError: a dataset or a checkpoint cannot be used, the loss diverged, or the disk is full. Earlier
+                checkpoints stay, and a repeated call continues after them.
             ValueError: a repository is not in the database.
         """
         from pipeline.models.retriever.learning import learn
@@ -310,8 +311,9 @@ class RetrievalTrainer:
             dataset_path: the folder; None for raid/data. A dataset is a folder with random/test.json and corpus.jsonl.
 
         Returns:
-            by the dataset's path below the folder. A folder without a dataset, and a dataset whose test split uses no
-            premise, are reported by name and left out.
+            by the dataset's path below the folder. Folders without a dataset, and datasets without a premise in the
+            test
+            split, are reported by name and left out.
 
         Raises:
             LearningError: a dataset or the checkpoint cannot be used, or there is no dataset.
@@ -348,8 +350,10 @@ class RetrievalTrainer:
         return TaskData(_task_of(repos[-1]), folder, int(about["everlean"]["position"]))
 
     def _first_parent(self, first: TaskData, names: Sequence[str]) -> tuple[str | None, RetrieverConfig]:
-        """Return the first task's parent and the configuration: HEAD, or the checkpoint before the first of these tasks
-        where HEAD ends with them."""
+        """Return the first task's parent, and the configuration.
+
+        The parent is HEAD, or the checkpoint before the first of these tasks if HEAD ends with them.
+        """
         from pipeline.models.retriever.learning import plan
 
         head = self.head
@@ -358,7 +362,7 @@ class RetrievalTrainer:
             last = links[:done][::-1]
             if [link.task for link in last] != list(names[:done]):
                 continue
-            # Where the chain began at a file of LeanDojo's, its base is what was made of that.
+            # If the chain began at a file of LeanDojo's, its base is the folder of weights made of it.
             config = replace(self._ours, model_name=last[0].base)
             if plan(first, self.chain, config, parent=last[0].parent).checkpoint == last[0].checkpoint:
                 return last[0].parent, config
@@ -378,7 +382,7 @@ class RetrievalTrainer:
         return None, replace(self._ours, model_name=str(model))
 
     def _imported(self, path: Path) -> Path:
-        """Return a LeanDojo `.ckpt` as a folder of weights, made from it once."""
+        """Return a LeanDojo `.ckpt` as a folder of weights, made once."""
         from pipeline.models.retriever.retriever import PremiseRetriever
 
         try:

@@ -1,6 +1,6 @@
-"""Settings of a retriever's training. An unknown one is an error that names it, and the nearest one. Imports no torch.
+"""Settings of a retriever's training. An error names an unknown one, and the nearest one. Imports no torch.
 
-LeanDojo-v2's `TrainingConfig` is in `pipeline.models.retriever.compat`, which translates it.
+`pipeline.models.retriever.compat` translates LeanDojo-v2's `TrainingConfig`.
 """
 
 from __future__ import annotations
@@ -40,32 +40,31 @@ Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 class RetrieverConfig(Config):
     """Settings of a training. Checked when made.
 
-    Attributes (those not of LeanDojo; `pipeline.models.retriever.strategies` says what each way against forgetting
-    does):
+    Attributes (those not of LeanDojo; `pipeline.models.retriever.strategies` describes the ways against forgetting):
         batch_size: pairs of a step and a premise, of all GPUs together; a pair's premises are the others' negatives.
-        precision: "auto": bfloat16 on a GPU that has it, else float32 (on a GPU TF32); or Lightning's name of one.
+        precision: "auto": bfloat16 on a GPU with support for it, else float32 (on a GPU TF32); or Lightning's name of
+        one.
         gradient_checkpointing: whether a step computes the activations of each group of texts again for its gradient,
             a third more time for a fraction of the memory; "auto": on a GPU.
-        num_hard_negatives: of a pair's negatives, so many that the model, as the task finds it, ranks high among those
-            that the theorem may use and does not; fewer where `num_in_file_negatives` leaves no room.
-        save_minutes: the most that a killed run loses, and a step. 0: every step is saved.
+        num_hard_negatives: of a pair's negatives, those the task's first weights rank highest among the accessible
+            premises without use in the step; fewer if `num_in_file_negatives` leaves no room.
+        save_minutes: between two savings; a killed run loses at most this, and a step. 0: save every step.
         against_forgetting: "none", or ways joined by "+": "ewc", "replay", "average".
         lambda_value: of EWC: the penalty's gradient as a share of the loss's over a task's first steps. 0: no penalty.
-        fisher_samples: examples that EWC's Fisher information is estimated on, shared among all that was learned.
+        fisher_samples: examples for EWC's Fisher information, shared among all parts of the past.
         average_weight: of the weights after a task in the average with those before it.
         replay_size: rows of all earlier tasks together, the same number of each repository.
         replay_share: of a step's loss, that of replayed rows, below 1.
-        lora_by_repository: whether each repository has an adapter of its own (LoRA), which alone its trainings change
-            and its searches use, all on the model that the chain begins with (`pipeline.models.adapters`). A
-            repository's first training protects nothing, its later ones its own rows and weights. A chain stays with
-            its first.
+        lora_by_repository: whether each repository has an adapter of its own (LoRA), trained and used for it alone,
+            all on the chain's first model (`pipeline.models.adapters`). A repository's first training protects nothing,
+            its later ones its own rows and weights. A chain stays with its first.
         lora_rank: of an adapter's matrices.
-        only_new: of a repository that was learned before, train on the steps that are new since; replay has the rest.
+        only_new: of a repository learned before, train on the new steps only; replay has the rest.
         split: of LeanDojo's two, the one to train and measure on (`Config.split`).
         baselines: BM25 and MePo are measured on each test set too, once.
 
     Raises:
-        ConfigError: a field has a value that it does not take.
+        ConfigError: a field has an invalid value.
     """
 
     max_epochs: Positive = 1
@@ -113,7 +112,7 @@ class RetrieverConfig(Config):
     split: Split = "random"
     baselines: bool = True
 
-    # Intervals of saving and logging, processes, GPUs, memory, the size of an evaluation's batches, what is measured.
+    # Intervals of saving and logging, processes, GPUs, memory, the size of an evaluation's batches, the measurements.
     no_content: ClassVar[frozenset[str]] = frozenset(
         {
             "num_gpus",
@@ -160,7 +159,7 @@ def for_a_job(values: Mapping[str, Any]) -> RetrieverConfig:
     """Return the training configuration of a job of the daemon.
 
     Raises:
-        ConfigError: a field is unknown or not taken, or says what [train] gpus says.
+        ConfigError: a field is unknown or invalid, or repeats [train] gpus.
     """
     config = RetrieverConfig.from_dict(values)
     if config.num_gpus > 1:

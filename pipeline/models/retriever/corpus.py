@@ -1,8 +1,7 @@
-"""The premises that a dataset knows, file by file, and which of them a theorem may use.
+"""The premises of a dataset, file by file, and those a theorem may use.
 
-Accessible to a theorem are the premises of all files that its file imports, directly or not, and those of its own
-file that end before it begins. A file's imports are a row of bits, one a file. Reads `corpus.jsonl` of LeanDojo's
-datasets. NumPy; no torch.
+A theorem may use the premises of all files its file imports, directly or not, and those of its own file that end before
+it begins. A file's imports are a row of bits, one a file. Reads `corpus.jsonl` of LeanDojo's datasets. NumPy; no torch.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ _AGAIN = "Export the dataset again"
 
 @dataclass(frozen=True, slots=True)
 class Premise:
-    """A declaration that a proof may use: a document of the retriever. Positions are (line, column) from 1."""
+    """A declaration for use in proofs: a document of the retriever. Positions are (line, column) from 1."""
 
     path: str
     full_name: str
@@ -39,7 +38,7 @@ class Premise:
     code: str
 
     def serialize(self) -> str:
-        """Return the text that is embedded (`pipeline.models.text.document_text`)."""
+        """Return the text to embed (`pipeline.models.text.document_text`)."""
         return document_text(self.full_name, self.code)
 
 
@@ -59,7 +58,7 @@ class Corpus:
     def __init__(self, jsonl_path: str | Path) -> None:
         """Read a `corpus.jsonl`: one file a line, {"path", "imports", "premises"}; any order of the files.
 
-        A premise that a file has twice, by name and start, is one premise, the first: for LeanDojo they are equal.
+        Of two premises of a file with the same name and start the first counts: for LeanDojo they are equal.
 
         Raises:
             CorpusError: the file cannot be read, a line is no file's record, a path has two lines, an import has no
@@ -107,7 +106,7 @@ class Corpus:
         return len(self.files)
 
     def file(self, path: str) -> CorpusFile | None:
-        """Return a file by its path ("./A.lean" is "A.lean"); None where the corpus does not have it."""
+        """Return a file by its path ("./A.lean" is "A.lean"); None if the corpus does not have it."""
         number = self._files.get(path.removeprefix("./"))
         return None if number is None else self.files[number]
 
@@ -117,18 +116,18 @@ class Corpus:
         return () if file is None else file.premises
 
     def get_dependencies(self, path: str) -> list[str]:
-        """Return the paths of all files that a file imports, directly or not; none for an unknown file."""
+        """Return the paths of a file's imports, direct or not; none for an unknown file."""
         return [self.files[number].path for number in np.flatnonzero(self.imported_files(path))]
 
     def imported_files(self, path: str) -> npt.NDArray[np.bool_]:
-        """Return the mask of the files that a file imports, directly or not: bool, shape (num_files,)."""
+        """Return the mask of a file's imports, direct or not: bool, shape (num_files,)."""
         number = self._files.get(path.removeprefix("./"))
         if number is None:
             return np.zeros(len(self.files), dtype=np.bool_)
         return np.unpackbits(self._closures[number], count=len(self.files)).astype(np.bool_)
 
     def before(self, path: str, pos: Position) -> npt.NDArray[np.intp]:
-        """Return the indices of a file's own premises that end at `pos` or earlier, ascending."""
+        """Return the indices of a file's own premises ending at `pos` or earlier, ascending."""
         file = self.file(path)
         if file is None:
             return np.empty(0, dtype=np.intp)
@@ -136,13 +135,13 @@ class Corpus:
         return file.first + np.flatnonzero(_not_after(self._ends[own], pos))
 
     def accessible(self, path: str, pos: Position) -> npt.NDArray[np.bool_]:
-        """Return the mask of the premises that a theorem at `pos` of a file may use: bool, shape (len(self),)."""
+        """Return the mask of the premises accessible to a theorem at `pos` of a file: bool, shape (len(self),)."""
         mask: npt.NDArray[np.bool_] = self.imported_files(path)[self.file_of_premise]
         mask[self.before(path, pos)] = True
         return mask
 
     def accessible_of(self, path: str, pos: Position, indices: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
-        """Return the mask of those `indices` that a theorem at `pos` of a file may use: bool, shape (len(indices),)."""
+        """Return the mask of `indices` accessible to a theorem at `pos` of a file: bool, shape (len(indices),)."""
         number = self._files.get(path.removeprefix("./"))
         if number is None:
             return np.zeros(len(indices), dtype=np.bool_)
@@ -156,7 +155,7 @@ class Corpus:
         return [self.all_premises[index] for index in np.flatnonzero(self.accessible(path, pos))]
 
     def locate(self, path: str, pos: Position) -> int | None:
-        """Return the index of the first premise of a file whose range contains `pos`; None where none does."""
+        """Return the index of the first premise of a file around `pos`; None if there is none."""
         file = self.file(path)
         if file is None:
             return None
@@ -184,7 +183,7 @@ class Corpus:
     def only(self, indices: Sequence[int], paths: Collection[str]) -> Corpus:
         """Return the corpus of some of its premises, in the same order, with their files and those at some paths.
 
-        What a theorem of one of the files may use is the same as here, as far as it is left.
+        A theorem of one of the files may use the same premises as here, as far as they are left.
         """
         kept = set(indices)
         named = {path.removeprefix("./") for path in paths}
@@ -200,7 +199,7 @@ class Corpus:
         cut.source, cut._files, cut.files, cut.all_premises = self.source, {}, [], []
         for number in np.flatnonzero(stays):
             path = self.files[number].path
-            # A file may import another through one that is left out.
+            # A file may import another through one left out.
             imports = np.flatnonzero(self.imported_files(path) & stays)
             cut._put(path, premises[number], tuple(self.files[other].path for other in imports))
         cut._lay_out()

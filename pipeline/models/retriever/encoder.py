@@ -1,9 +1,9 @@
-"""The encoder of states and premises: a text model whose token vectors are pooled into a unit vector.
+"""The encoder of states and premises: a text model with its token vectors pooled into a unit vector.
 
-One encoder serves queries and documents; the score of a pair is the inner product of its vectors, the cosine
-(LeanDojo, arXiv:2306.15626). Any encoder of transformers will do: T5's (ByT5 among them), BERT's kin, a decoder such as
-Qwen3-Embedding. Its pooling is what its own files say, in sentence-transformers' form (`pooling_of`). `byte_ids` makes
-ids of texts for ByT5, the same in training, index and search.
+One encoder serves queries and documents; the score of a pair is the inner product of its vectors, the cosine (LeanDojo,
+arXiv:2306.15626). Any encoder of transformers will do: T5's (ByT5 among them), BERT's kin, a decoder such as
+Qwen3-Embedding. Its own files, in sentence-transformers' form, choose its pooling (`pooling_of`). `byte_ids` makes ids
+of texts for ByT5, the same in training, index and search.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ class Tokens(Protocol):
 
 
 def query_ids(tokens: Tokens, text: str, max_length: int) -> Ids:
-    """Return the ids of a query: a state that is too long loses goals and the oldest hypotheses before its goal.
+    """Return the ids of a query: a long state loses goals and the oldest hypotheses before its goal.
 
-    A document loses its end, and so does a query that is longer than the model itself has positions.
+    A document loses its end, and so does a query longer than the model's positions.
     """
 
     def fits(shorter: str) -> bool:
@@ -96,9 +96,9 @@ def query_ids(tokens: Tokens, text: str, max_length: int) -> Ids:
 Encoder: TypeAlias = PreTrainedModel
 """The retriever's network, of any architecture. Its width is `config.hidden_size`, T5's too."""
 Pooling = Literal["mean", "cls", "last"]
-"""Which of a text's token vectors make its own: their mean, the first, or the last."""
+"""The token vectors a text's own is made of: their mean, the first, or the last."""
 POOLING = "retriever_pooling"
-"""The field of config.json that keeps a pooling other than the mean with the weights."""
+"""The field of config.json with a pooling other than the mean."""
 _MODES: dict[str, Pooling] = {
     "mean": "mean",
     "cls": "cls",
@@ -112,7 +112,7 @@ _MODULES = frozenset({"Transformer", "Pooling", "Normalize"})
 _FROM_PADDING = frozenset({"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet"})
 _OF_CKPT = "encoder."
 _HEAD = "pooler"
-"""The layer of BERT's kin above the first token, which the retriever does not use."""
+"""The layer of BERT's kin above the first token; the retriever does not use it."""
 
 
 def load_encoder(model: str | Path, *, dtype: torch.dtype = torch.float32) -> Encoder:
@@ -120,7 +120,7 @@ def load_encoder(model: str | Path, *, dtype: torch.dtype = torch.float32) -> En
 
     Raises:
         CheckpointError: it is missing, damaged, an encoder-decoder other than T5's, or has layers above its pooling.
-        ModelError: of an adapter the base cannot be read.
+        ModelError: an adapter's base cannot be read.
     """
     base = base_of(model)
     try:
@@ -170,9 +170,9 @@ def with_adapter(encoder: Encoder, folder: str | Path) -> Encoder:
 
 
 def train_adapter(encoder: Encoder, *, rank: int, seed: int) -> None:
-    """Have a training change an adapter alone: the one that an encoder has, else a new one.
+    """Restrict a training to an adapter: the encoder's, else a new one.
 
-    A new one is drawn by the seed, and changes no vector until it is trained.
+    The seed draws a new one, which changes no vector before training.
     """
     if has_adapter(encoder):
         encoder.set_adapter(encoder.active_adapters())
@@ -187,7 +187,7 @@ def has_adapter(encoder: Encoder) -> bool:
 
 
 def load_ckpt(encoder: Encoder, path: Path, model: str | Path) -> None:
-    """Load the weights of a `.ckpt` file that LeanDojo wrote into the encoder of its model. No code of it is run.
+    """Load the weights of LeanDojo's `.ckpt` file into the encoder of its model, without running its code.
 
     Raises:
         CheckpointError: it is no checkpoint of this model.
@@ -209,12 +209,12 @@ def load_ckpt(encoder: Encoder, path: Path, model: str | Path) -> None:
 
 
 def pooling_of(model: str | Path, config: Any) -> Pooling:
-    """Return how a model pools: as its config.json or sentence-transformers' files beside it say.
+    """Return a model's pooling, from its config.json or sentence-transformers' files beside it.
 
-    Where neither does: the last token of a model that reads from left to right, else the mean.
+    Without either: the last token of a model that reads from left to right, else the mean.
 
     Raises:
-        CheckpointError: the files name a layer or a pooling that the retriever does not have.
+        CheckpointError: the files name a layer or a pooling the retriever does not have.
     """
     kept = getattr(config, POOLING, None)
     modules = None if kept is not None else _beside(model, "modules.json")
@@ -250,7 +250,7 @@ def pooling_of(model: str | Path, config: Any) -> Pooling:
 
 
 def _beside(model: str | Path, name: str) -> Any:
-    """Return the content of a JSON file of a folder or hub name; None where it has no such file."""
+    """Return the content of a JSON file of a folder or hub name; None if it has no such file."""
     path = cached_file(
         str(model),
         name,
@@ -261,13 +261,13 @@ def _beside(model: str | Path, name: str) -> Any:
 
 
 def load_tokens(model: str | Path) -> Tokens:
-    """Return the function that makes a model's ids: bytes for ByT5, else the model's own tokenizer.
+    """Return the function from texts to a model's ids: bytes for ByT5, else the model's own tokenizer.
 
-    A text is never longer than the model has positions.
+    It cuts texts to the model's positions.
 
     Raises:
         CheckpointError: the model has no tokenizer, or one that cannot read.
-        ModelError: of an adapter the base cannot be read.
+        ModelError: an adapter's base cannot be read.
     """
     model = base_of(model)
     try:
@@ -329,7 +329,7 @@ def embed(
         encoder: the retriever's.
         ids: token ids, int64, shape (n, length), padded at the right.
         mask: 1 for a token, 0 for padding, int64, shape (n, length).
-        lengths: of the texts; None: they are read off the mask, for which a GPU stops.
+        lengths: of the texts; None: read off the mask, which makes a GPU wait.
         recompute: whether a group's activations are computed again for its gradient, as GradCache does (Gao et al.
             2021, arXiv:2101.06983): a step then holds those of one group and not of all, for a third more time.
 

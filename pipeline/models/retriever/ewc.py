@@ -1,19 +1,19 @@
-"""Elastic weight consolidation: a penalty for moving the weights that what was learned depends on.
+"""Elastic weight consolidation: a penalty for moving weights that earlier tasks depend on.
 
-EWC (Kirkpatrick et al. 2017, arXiv:1612.00796) with one anchor, the weights that a training starts from, and one Fisher
-information there, made anew for each training (`pipeline.models.retriever.fisher`): of the rows of each earlier
-repository, as replay has them, and of what the model knew before all of them. Of that there are no rows; its labels are
-drawn from the model itself, on the texts that are to be learned. So the first training has a penalty too, a repository
-counts once however often it was learned, and a chain is protected from the training on in which EWC is switched on.
+EWC (Kirkpatrick et al. 2017, arXiv:1612.00796) with one anchor, a training's first weights, and one Fisher information
+there, made anew for each training (`pipeline.models.retriever.fisher`): of the rows of each earlier repository, as
+replay has them, and of the model's knowledge before all of them. That part has no rows; its labels are drawn from the
+model itself, on the texts of the new task. So the first training has a penalty too, a repository counts once however
+often it was learned, and a chain is protected from the first training with EWC on.
 
 The penalty is lambda * sum F (theta - theta*)^2, LeanDojo's form without a half. Its gradient is added to the weights'
-gradients once an optimiser step, before clipping: a quarter of what it costs as a term of the loss, and right under
-gradient accumulation and DDP, where each process adds the same to gradients that are averaged already.
+gradients once an optimiser step, before clipping: a quarter of its cost as a term of the loss, and right under gradient
+accumulation and DDP, where each process adds the same to averaged gradients.
 
 The strength of the penalty. A fixed lambda is another strength for each size of model, loss and number of tasks.
-`lambda_value` is a share instead: lambda is what makes the penalty's gradient that share of the loss's
-gradient (their norms, averaged) over the first FIRST_STEPS steps of a task, and stays that for the rest of it. A step
-of a warm-up counts as much as its learning rate is of the full one.
+`lambda_value` is a share instead: lambda makes the penalty's gradient that share of the loss's gradient (their norms,
+averaged) over the first FIRST_STEPS steps of a task, and then stays. A step of a warm-up counts as much as its learning
+rate is of the full one.
 """
 
 from __future__ import annotations
@@ -35,21 +35,23 @@ from pipeline.models.retriever.losses import RowLosses
 _SAMPLE = 8
 """Separates this stream of random numbers from those of batches and replay."""
 FIRST_STEPS = 50.0
-"""Steps at the full learning rate over which a penalty's strength is set."""
+"""Steps at the full learning rate in which a penalty's strength is set."""
 CANDIDATES = 8
-"""Each example that a Fisher information is estimated on has at least so many documents to choose from. Part of what
-is estimated, so no setting, and apart from the batch size. Time and memory grow with it; 32 kept an earlier task no
-better, 2 worse (the letters of tests/models/retriever/test_forgetting.py, one seed)."""
+"""Each example of a Fisher information has at least this number of documents to choose from. It changes the estimate,
+so it is no setting and apart from the batch size. Time and memory grow with it; 32 kept an earlier task no better, 2
+worse (the letters of tests/models/retriever/test_forgetting.py, one seed).
+"""
 
 
 class ElasticWeights:
-    """A Fisher information with its anchor, which holds weights while a task is learned; empty, it holds none.
+    """A Fisher information with its anchor, to hold weights while a task is learned; empty, it holds none.
 
     Both are in float32 beside the weights: 8 bytes a weight (1.74 GB for ByT5-small's encoder), and while a gradient is
     added two more copies of the largest weight. Plain tensors, not buffers, so that no checkpoint holds them.
 
     Attributes:
-        measured: of a step that is to be: `ewc/lambda`, `ewc/share` (the penalty's gradient as a share of the loss's)
+        measured: of the next step, if wanted: `ewc/lambda`, `ewc/share` (the penalty's gradient as a share of the
+        loss's)
             and `ewc/penalty`; else empty.
     """
 
@@ -58,7 +60,7 @@ class ElasticWeights:
 
         Args:
             fisher: at the anchor, float32, by weight.
-            anchor: the weights that the run starts from (`pipeline.models.retriever.fisher.parameters_of`).
+            anchor: the run's first weights (`pipeline.models.retriever.fisher.parameters_of`).
             share: of the norm of the loss's gradient, that of the penalty's over the first steps.
         """
         self.measured: Mapping[str, float] = {}
@@ -71,7 +73,7 @@ class ElasticWeights:
 
     @property
     def strength(self) -> float:
-        """Lambda, as far as the steps so far say; 0 before the weights have moved."""
+        """Lambda by the steps so far; 0 before the weights have moved."""
         return self._share * self._loss / self._penalty if self._penalty > 0 else 0.0
 
     @torch.no_grad()
@@ -83,7 +85,7 @@ class ElasticWeights:
         Args:
             model: with the loss's gradients.
             step_size: the step's learning rate as a share of the full one.
-            measured: whether to keep what is done in it.
+            measured: whether to keep the step's measures.
         """
         self.measured = {}
         if not self._terms or self._share == 0:
@@ -108,7 +110,7 @@ class ElasticWeights:
 
     @torch.no_grad()
     def norms(self, model: nn.Module) -> tuple[float, float]:
-        """Return the norms of the loss's gradient, before any is added, and of the penalty's for a lambda of 1."""
+        """Return the norms of the loss's gradient (before any addition) and of the penalty's for a lambda of 1."""
         loss, penalty = [], []
         for weight, fisher, distance in self._held(model):
             penalty.append(distance.mul_(fisher).norm())
@@ -125,15 +127,15 @@ class ElasticWeights:
         return self.strength * torch.stack(parts).sum()
 
     def progress(self) -> tuple[float, ...]:
-        """Return what an interrupted run needs beside its weights to go on in the same way."""
+        """Return the state an interrupted run needs beside its weights to go on in the same way."""
         return self._steps, self._loss, self._penalty
 
     def resume(self, progress: Sequence[float]) -> None:
-        """Take the `progress` of the saved step that a run continues from."""
+        """Take the `progress` of the saved step."""
         self._steps, self._loss, self._penalty = progress
 
     def _held(self, model: nn.Module) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-        """Yield the weights that are held, each with its Fisher information and a copy of its distance."""
+        """Yield the weights under the penalty, each with its Fisher information and a copy of its distance."""
         for name, weight in model.named_parameters():
             if name in self._terms:
                 fisher, anchor = (one.to(weight.device) for one in self._terms[name])
@@ -143,7 +145,7 @@ class ElasticWeights:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of what a training may forget: its name, its pairs, and whether their labels are drawn from the model."""
+    """A part of the past at risk: its name, its pairs, and whether their labels are drawn from the model."""
 
     name: str
     batches: Batches
@@ -157,10 +159,10 @@ def estimated(
     losses: RowLosses,
     on_group: Callable[[int, int], object] = lambda _done, _total: None,
 ) -> tuple[dict[str, Tensor], tuple[str, ...]]:
-    """Return the mean of the parts' Fisher information, each with a mean of 1, and warnings of those that have none.
+    """Return the mean of the parts' Fisher information, each scaled to a mean of 1, and warnings of parts without any.
 
-    Of several processes each takes its share of the examples, and all have the same result. `on_group` takes (groups
-    of examples done, in all) before each.
+    Each of several processes takes its share of the examples, and all have the same result. `on_group` takes (groups of
+    examples done, in all) before each.
 
     Raises:
         DivergedError: a loss or a gradient is no finite number.

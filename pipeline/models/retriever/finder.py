@@ -1,4 +1,4 @@
-"""Premises for a goal: a trained retriever's nearest among all that the goal's theorem may use (`places`)."""
+"""Premises for a goal: a trained retriever's nearest among those accessible to the goal's theorem (`places`)."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _AT_ONCE = 64
 def load_retriever(
     model: str | Path, *, device: str | torch.device = "auto", repository: str | None = None
 ) -> Retriever:
-    """Load a checkpoint of the chain, another folder, a hub name, or a `.ckpt` file that LeanDojo wrote.
+    """Load a checkpoint of the chain, another folder, a hub name, or LeanDojo's `.ckpt` file.
 
-    `repository`: the key of the one whose goals it is asked, for a checkpoint with an adapter for each.
+    `repository`: the key of the goals' repository, for a checkpoint with an adapter for each.
 
     Raises:
         LearningError: it is missing or damaged, or no encoder; it differs by repository, and none is named; or there is
@@ -54,9 +54,9 @@ def load_retriever(
 
 
 class Retrievers:
-    """The retrievers of a checkpoint, on one device: the one for all, or that of each repository.
+    """The retrievers of a checkpoint, on one device: one for all, or one for each repository.
 
-    Those share the weights of their base, which is the retriever of a repository without an adapter.
+    Those share the weights of their base, which serves repositories without an adapter.
     """
 
     def __init__(self, model: str | Path, *, device: str | torch.device = "auto") -> None:
@@ -70,7 +70,7 @@ class Retrievers:
         return bool(self._adapters)
 
     def of(self, repository: str) -> Retriever:
-        """Return a repository's, loaded when it is first asked for.
+        """Return a repository's retriever, loaded at the first call.
 
         Raises:
             CheckpointError: its adapter is damaged.
@@ -118,7 +118,7 @@ class PremiseFinder(Finder):
     ) -> PremiseFinder:
         """Load a checkpoint of the retriever's chain, with the lengths of its training.
 
-        `repository`: the key of the one that the corpus is of.
+        `repository`: the key of the corpus's.
 
         Raises:
             LearningError: it is missing or damaged; or it differs by repository, and none is named.

@@ -1,18 +1,18 @@
-"""The Fisher information of what a training may forget, estimated at the weights that it starts from.
+"""The Fisher information of a training's past, estimated at its first weights.
 
-The diagonal Fisher information measures how much each weight matters to what was learned: the mean, over examples, of
-the squared gradient of one example's loss.
+The diagonal Fisher information measures each weight's importance for earlier tasks: the mean, over examples, of the
+squared gradient of one example's loss.
 
-Scale. What was learned comes in parts: each earlier repository, and what the model knew before all of them. A part's
-Fisher information is divided by its mean over all weights, and the mean of the parts is taken: each counts alike,
-however large it is, whatever its loss or how far it has converged, and the mean over all weights is 1.
+Scale. The past comes in parts: each earlier repository, and the model's knowledge before all of them. A part's Fisher
+information is divided by its mean over all weights, and the parts are averaged: each counts alike, whatever its size,
+loss and convergence, and the mean over all weights is 1.
 
-Estimation. An example's loss is a softmax or an error over its candidates, so it depends on which candidates there
-are. Groups fix them: a group is a few examples that share their candidates, made from the seed alone and the same
-whatever the batch size of training and however many processes share the groups. Within a group one forward pass serves
-all, then each example's gradient is taken by itself: squaring a batch's mean gradient instead would be too small by
-about the batch's size, and would depend on it. `torch.func.vmap` does not trace T5's masks, and batched backward passes
-(`is_grads_batched`) gain nothing once texts are longer than a line, so this is a loop.
+Estimation. An example's loss is a softmax or an error over its candidates, so it depends on them. Groups fix them: a
+group is a few examples with the same candidates, made from the seed alone and independent of the training's batch size
+and the number of processes. Within a group one forward pass serves all, then each example's gradient is taken by
+itself: squaring a batch's mean gradient instead would be too small by about the batch's size, and would depend on it.
+`torch.func.vmap` does not trace T5's masks, and batched backward passes (`is_grads_batched`) gain nothing once texts
+are longer than a line, so this is a loop.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def parameters_of(model: nn.Module) -> dict[str, Tensor]:
 def normalised(values: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], float]:
     """Return a part's Fisher information divided by its mean over all weights, and that mean.
 
-    Where the mean is zero nothing is divided: the zeros are returned with 0.0.
+    A mean of zero divides nothing: the zeros are returned with 0.0.
     """
     mean = _mean(values)
     if mean == 0.0:
@@ -63,15 +63,15 @@ def squared_gradients(
     groups: Iterable[G],
     losses: Callable[[M, G], Tensor],
 ) -> tuple[dict[str, Tensor], int]:
-    """Return the sums of squared gradients over the examples of groups, by weight (float32), and how many there were.
+    """Return the sums of squared gradients over groups' examples, by weight (float32), and the number of examples.
 
     Dropout is off while it runs; the weights' `.grad` is not touched. Costs a forward pass of each group and a
     backward pass of the group for each of its examples; memory of two copies of the weights in float32 besides the
     graph of one group.
 
     Args:
-        model: its weights that require a gradient are what the sums are about.
-        groups: what `losses` takes.
+        model: the sums are over its weights that require a gradient.
+        groups: inputs of `losses`.
         losses: gives the loss of each example of a group, shape (n,), with a graph.
 
     Raises:
@@ -103,7 +103,7 @@ def squared_gradients(
 
 
 def _check_finite(losses: Tensor, sums: dict[str, Tensor], group: int) -> None:
-    # Squares cannot cancel: what was not finite in any example is not finite in the sum.
+    # Squares cannot cancel: a number that is not finite makes the sum not finite.
     flags = torch.stack([losses.detach().float().sum(), *(value.sum() for value in sums.values())]).isfinite()
     if bool(flags.all()):
         return
@@ -120,8 +120,8 @@ class RetrievalLosses:
     def __init__(self, losses: RowLosses, config: RetrieverConfig, *, sampled: bool) -> None:
         """Args:
         losses: the training's loss, row by row.
-        config: says which one it is; sampled labels follow the distribution that it is the likelihood of. The seed,
-            with a pair's number, decides its sampled label, whatever its group and process.
+        config: the kind of loss; sampled labels follow the distribution whose likelihood it is. The seed and a pair's
+            number decide its sampled label, whatever its group and process.
         sampled: whether labels are drawn from the model.
         """
         self._losses = losses

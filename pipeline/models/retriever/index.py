@@ -4,10 +4,10 @@
     <folder>/<digest>/keys.sha256   the SHA-256 of each vector's document, in the same order
     <folder>/<digest>/index.json    the digest's content: the encoder's weights, the length of documents, d_model
 
-Vectors that a GPU made in bfloat16 and a CPU in float32 lie in one index: a cosine of theirs differs by some
-thousandths, and a server without a GPU need not embed anew what training embedded.
+Vectors of a GPU in bfloat16 and of a CPU in float32 lie in one index: their cosines differ by some thousandths, and a
+server without a GPU need not embed again after training.
 
-An index only grows. Vectors are written and flushed before their keys, and the next writer truncates what a crash left
+An index only grows. Vectors are written and flushed before their keys, and the next writer truncates a crash's remains
 after the last whole pair, so a key always has its vector. One writer at a time; readers need no lock.
 
 A search computes scores, applies the accessibility mask, then takes the k highest, ties to the lower index. No
@@ -46,11 +46,11 @@ from store.files import lock, sync
 
 _KEY = 32
 _BLOCK = 4096
-"""Texts whose tokens are made, and whose vectors are written, at a time."""
+"""Texts tokenized, and vectors written, at a time."""
 
 
 class EmbeddingIndex:
-    """The embeddings that one encoder makes of documents of one length."""
+    """One encoder's embeddings of documents of one length."""
 
     def __init__(self, folder: Path, *, weights: str, max_seq_len: int, d_model: int) -> None:
         """Open (or begin) the index of an encoder.
@@ -86,7 +86,7 @@ class EmbeddingIndex:
     def of(
         cls, folder: Path, encoder: Encoder, max_seq_len: int, *, weights: str | None = None
     ) -> EmbeddingIndex:
-        """Open (or begin) the index of a loaded encoder; `weights`: the digest of its weights, where it is known."""
+        """Open (or begin) the index of a loaded encoder; `weights`: the digest of its weights, if known."""
         weights = weights or tensors_digest(encoder.state_dict())
         return cls(folder, weights=weights, max_seq_len=max_seq_len, d_model=encoder.config.hidden_size)
 
@@ -96,15 +96,15 @@ class EmbeddingIndex:
     def vectors(
         self, documents: Sequence[str], encoder: Encoder, tokens: Tokens
     ) -> tuple[npt.NDArray[np.float32], int]:
-        """Return the vectors of documents, and how many of them had to be computed.
+        """Return the vectors of documents, and the number of new ones.
 
         Returns:
-            float32, shape (len(documents), d_model): a map of the file where they lie there in this order, else a
-            copy (what is written into either stays in memory); and the number of new ones.
+            float32, shape (len(documents), d_model): a map of the file if they lie there in this order, else a
+            copy (writes into either stay in memory); and the number of new ones.
 
         Raises:
-            LearningError: the disk refused; what was written whole before stays.
-            DivergedError: an embedding is no finite number; it is not written.
+            LearningError: the disk refused; whole vectors stay.
+            DivergedError: an embedding is not finite; it is not written.
         """
         keys = [hashlib.sha256(document.encode("utf-8", "surrogatepass")).digest() for document in documents]
         new = 0
@@ -121,8 +121,8 @@ class EmbeddingIndex:
         rows = np.fromiter((self._rows[key] for key in keys), dtype=np.int64, count=len(keys))
         if len(rows) == 0:
             return np.empty((0, self._d_model), dtype=np.float32), new
-        # As far as was read: another process may be in the middle of a vector beyond.
-        # Copied on writing: PyTorch takes no array that is read-only.
+        # Up to the last read: another process may be in the middle of a vector beyond.
+        # Copied on writing: PyTorch refuses read-only arrays.
         stored = np.memmap(self._vectors, dtype=np.float32, mode="c", shape=(self._count, self._d_model))
         if np.array_equal(rows, np.arange(rows[0], rows[0] + len(rows))):
             return stored[rows[0] : rows[0] + len(rows)], new
@@ -158,7 +158,7 @@ class EmbeddingIndex:
             yield
 
     def _read(self) -> None:
-        """Read what other processes appended: as many pairs as both files hold."""
+        """Read the other processes' additions: as many pairs as both files hold."""
         keys = self._keys.read_bytes() if self._keys.exists() else b""
         vectors = self._vectors.stat().st_size // (4 * self._d_model) if self._vectors.exists() else 0
         self._count = min(len(keys) // _KEY, vectors)
@@ -212,13 +212,13 @@ def embed_blocks(
     Args:
         encoder: the retriever's.
         tokens: makes ids of a text.
-        texts: what to embed.
+        texts: to embed.
         max_seq_len: tokens of the longest.
-        bfloat16: whether matrix products are in bfloat16; None: where the device has it in hardware. Pooling and
-            vectors are in float32 in any case.
+        bfloat16: whether matrix products are in bfloat16; None: if the device has it in hardware. Pooling and
+            vectors are always in float32.
 
     Raises:
-        DivergedError: one is no finite number, as those of damaged or diverged weights are.
+        DivergedError: a vector is not finite: the weights are damaged or diverged.
     """
     device, was_training = encoder.device, encoder.training
     encoder.train(False)
@@ -263,7 +263,7 @@ U = TypeVar("U")
 
 
 def _ahead(read: Callable[[T], U], blocks: Iterable[T]) -> Iterator[U]:
-    """Yield what is read of each block, by a thread that reads the next one meanwhile."""
+    """Yield the result for each block, while a thread reads the next one."""
     with ThreadPoolExecutor(1, "tokens") as thread:
         coming: deque[Future[U]] = deque()
         for block in blocks:
@@ -287,7 +287,7 @@ class Retriever:
         """Return the unit vectors of texts, as of queries.
 
         Raises:
-            DivergedError: one is no finite number.
+            DivergedError: a vector is not finite.
         """
         made: list[list[float]] = self.embed(texts).cpu().tolist()
         return made
@@ -296,18 +296,18 @@ class Retriever:
         """Return the unit vectors of texts, as of queries, on the encoder's device: shape (len(texts), d).
 
         Raises:
-            DivergedError: one is no finite number.
+            DivergedError: a vector is not finite.
         """
         return embed_texts(self.encoder, partial(query_ids, self.tokens), texts, self.query_length)
 
     def index(self, folder: Path | None, *, weights: str | None = None) -> EmbeddingIndex | None:
-        """Return the index of its embeddings in a folder; None without one."""
+        """Return the index of its embeddings in a folder; None without a folder."""
         if folder is None:
             return None
         return EmbeddingIndex.of(folder, self.encoder, self.document_length, weights=weights)
 
     def premises(self, corpus: Corpus, index: EmbeddingIndex | None = None) -> tuple[Tensor, int]:
-        """Return the unit vectors of a corpus' premises, on the encoder's device, and how many had to be computed.
+        """Return the unit vectors of a corpus's premises, on the encoder's device, and the number of new ones.
 
         Raises:
             DivergedError: the encoder's weights are damaged. LearningError: the index cannot be written.
@@ -327,12 +327,12 @@ _ASKED_AT_ONCE = 64
 def hard_negatives(
     retriever: Retriever, corpus: Corpus, examples: Sequence[Example], index: EmbeddingIndex | None = None
 ) -> npt.NDArray[np.int32]:
-    """Return the premises that a retriever ranks highest for each step of those that its theorem may use and does not.
+    """Return a retriever's highest ranked premises for each step among those accessible and unused.
 
-    Mined with the weights that a task begins with, as ANCE does (Xiong et al. 2021, arXiv:2007.00808), once.
+    Mined once with the task's first weights, as in ANCE (Xiong et al. 2021, arXiv:2007.00808).
 
     Returns:
-        indices of the corpus, the nearest first, -1 where there are fewer: int32, shape (len(examples), HARD).
+        indices of the corpus, the nearest first, -1 in empty places: int32, shape (len(examples), HARD).
 
     Raises:
         DivergedError: the encoder's weights are damaged. LearningError: the index cannot be written.
@@ -352,11 +352,11 @@ def hard_negatives(
 
 
 _SCORES_AT_ONCE = 1 << 24
-"""Scores that are held at a time: 64 MiB of float32."""
+"""Scores in memory at a time: 64 MiB of float32."""
 
 
 def accessible_masks(corpus: Corpus, places: Sequence[tuple[str, Position]], device: torch.device) -> Tensor:
-    """Return the premises that theorems at (path, position) may use: bool, shape (len(places), len(corpus))."""
+    """Return the premises accessible to theorems at (path, position): bool, shape (len(places), len(corpus))."""
     files = np.stack([corpus.imported_files(path) for path, _ in places])
     mask = torch.from_numpy(files).to(device)[:, torch.from_numpy(corpus.file_of_premise).to(device).long()]
     for row, (path, position) in enumerate(places):
@@ -375,10 +375,10 @@ def top_k(
         queries: shape (n, d).
         documents: shape (p, d), of the same dtype and device.
         allowed: bool, shape (n, p).
-        k: how many; a query with fewer allowed documents gets those.
+        k: the number; a query with fewer allowed documents gets those.
 
     Raises:
-        DivergedError: a score is no number, as those of damaged or diverged weights are.
+        DivergedError: a score is not a number: the weights are damaged or diverged.
     """
     n, p = len(queries), len(documents)
     if p == 0 or k <= 0:
@@ -386,7 +386,7 @@ def top_k(
     found = []
     rows = max(1, _SCORES_AT_ONCE // p)
     for start in range(0, n, rows):
-        # Under the autocast of a validation scores would be bfloat16, where most of the best ones tie.
+        # Under the autocast of a validation scores would be bfloat16, with ties among most of the best.
         with torch.autocast(queries.device.type, enabled=False), exact_float32():
             scores = (queries[start : start + rows] @ documents.T).float()
         if bool(torch.isnan(scores).any()):

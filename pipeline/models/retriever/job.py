@@ -1,12 +1,11 @@
-"""The jobs `train` and `evaluate`: what `pipeline.models.retriever.learning` makes and measures, as events.
+"""The jobs `train` and `evaluate`: the checkpoints and measures of `pipeline.models.retriever.learning`, as events.
 
 Metrics are in 0..1: "recall@1", "@5", "@10", "@32" and "@100", "mrr" and "ndcg@10", and those of the baselines as "bm25
 recall@10", "mepo recall@10" (`pipeline.models.retriever.baselines`); each with the bounds of its bootstrap interval,
-"…_low" and "…_high". A split without a step that uses a premise has none. A job that is started again continues from
-the last step that was saved.
+"…_low" and "…_high". A split without a premise has none. A job started again continues from the last saved step.
 
-`evaluate` measures one checkpoint on one split of one dataset. It emits one `evaluation_finished`; a measurement that
-was made before is repeated from its file. A split without a step that uses a premise is a failure, `bad_dataset`.
+`evaluate` measures one checkpoint on one split of one dataset. It emits one `evaluation_finished`; an earlier
+measurement is repeated from its file. A split without a premise is a failure, `bad_dataset`.
 """
 
 from __future__ import annotations

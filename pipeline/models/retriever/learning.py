@@ -3,7 +3,7 @@
     <folder>/<id>/model.safetensors     the encoder's weights, with config.json and the tokenizer beside them
 
 Every checkpoint is on the disk before the next task begins, so an interrupted chain continues where it stopped. Tasks
-are folders in LeanDojo's format (`pipeline.models.datasets`), whoever wrote them.
+are folders in LeanDojo's format (`pipeline.models.datasets`), from any writer.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from pipeline.models.retriever.training import (
 from store.files import write_whole
 
 _COUNTED = "recall@10"
-"""What promotion looks at."""
+"""The measure behind promotions."""
 _LIBRARIES = ("torch", "transformers", "pytorch-lightning", "numpy")
 
 
@@ -58,10 +58,10 @@ def plan(
     parent: str | None,
     earlier: Sequence[TaskData] = (),
 ) -> Step:
-    """Return the step that a task is on top of a checkpoint (None: of `config.model_name`). Trains nothing.
+    """Return a task's step on top of a checkpoint (None: of `config.model_name`). Trains nothing.
 
-    `earlier`: the tasks to replay and to hold by EWC; of one with the task's name, an earlier version of it, what it
-    has is not learned again, only replayed (`RetrieverConfig.only_new`).
+    `earlier`: the tasks to replay and to hold by EWC. The steps of an earlier version of the task, one of the same
+    name, are not learned again, only replayed (`RetrieverConfig.only_new`).
 
     Raises:
         LearningError: the dataset or the parent cannot be used.
@@ -82,7 +82,7 @@ def _planned(
     )
     wanted = "replay" in config.ways and config.replay_share > 0
     wanted |= "ewc" in config.ways and config.lambda_value > 0
-    # Where an earlier version is learned again as a whole, it has its rows.
+    # An earlier version learned again as a whole has its rows in training.
     replayed = [one for one in earlier if one.name != task.name or data.only_new]
     rows = ReplayRows.of(replayed, config) if wanted else None
     digest = _data_digest(data, rows)
@@ -110,11 +110,11 @@ def learn(
         chain: of the checkpoints.
         config: of the training.
         parent: the checkpoint's id.
-        earlier: the tasks to replay and to hold by EWC, where the configuration says so, an earlier version of this one
+        earlier: the tasks to replay and to hold by EWC, if the configuration has them, an earlier version of this one
             among them.
         indices: the folder of embedding indices; None: embeddings are not stored.
         on_step: takes (optimiser steps done, in all).
-        on_held: takes (groups done, in all) while EWC estimates what is to be held.
+        on_held: takes (groups done, in all) while EWC estimates.
         watchers: Lightning's loggers and callbacks.
 
     Raises:
@@ -124,7 +124,7 @@ def learn(
     step, data, rows = _planned(task, chain, config, parent, earlier)
 
     if config.lora_by_repository and base_of(step.start) == step.start:
-        # A new adapter has nothing to forget, and the base stays what it is.
+        # A new adapter has nothing to forget, and the base does not change.
         how = replace(config, against_forgetting="none")
     else:
         how = config
@@ -160,8 +160,7 @@ def learn(
 
 
 def _data_digest(data: RetrievalDataModule, rows: ReplayRows | None) -> str:
-    """Return the SHA-256 of all that a run reads: also the val split, which chooses the best epoch, and what is
-    replayed."""
+    """Return the SHA-256 of a run's whole input, with the val split (it chooses the best epoch) and replayed rows."""
     parts = [
         str(DRAWN),
         dataset_digest(data.corpus, data.to_learn),
@@ -220,7 +219,7 @@ def measure(
 
 
 def retriever_of(checkpoint: Path | str, config: RetrieverConfig) -> Retriever:
-    """Load a checkpoint's folder (or a hub name) to the device that it is measured on.
+    """Load a checkpoint's folder (or a hub name) to the device of measurements.
 
     Raises:
         LearningError: it cannot be loaded.
@@ -234,7 +233,7 @@ def retriever_of(checkpoint: Path | str, config: RetrieverConfig) -> Retriever:
 def _baselines(
     found: Evaluation, corpus: Corpus, examples: Sequence[Example], config: RetrieverConfig, kept: Path | None
 ) -> dict[str, list[list[int]]]:
-    """Return the baselines' rankings of a dataset's steps; kept in a folder, they are made once."""
+    """Return the baselines' rankings of a dataset's steps, made once and kept in a folder."""
     path = None
     if kept is not None:
         path = kept / f"rankings-{found.dataset[:16]}-{config.num_retrieved}.json"
@@ -260,7 +259,7 @@ def evaluate(
     rankings: list[list[int]] | None = None,
     on_batch: Callable[[int, int], object] = lambda _done, _total: None,
 ) -> Evaluation:
-    """Rank the accessible premises of every step that has a positive, and rate the rankings.
+    """Rank the accessible premises of every step with a positive, and rate the rankings.
 
     Args:
         retriever: put into evaluation mode meanwhile.

@@ -1,8 +1,8 @@
-"""The retriever's losses, by the name that the setting `loss` gives.
+"""The retriever's losses, by their names in the setting `loss`.
 
-A row is a query, a column a premise. A loss takes the scores of all pairs with their labels and with the columns that
-do not count, and returns one number a row, so that the Fisher information can be of single rows. Labels and ignored
-columns are made with the batch (`pipeline.models.retriever.batches`). All are computed in float32.
+A row is a query, a column a premise. A loss takes the scores of all pairs, their labels and the columns to ignore, and
+returns one number a row, so that the Fisher information can be of single rows. Labels and ignored columns are made with
+the batch (`pipeline.models.retriever.batches`). All are computed in float32.
 """
 
 from __future__ import annotations

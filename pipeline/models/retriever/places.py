@@ -1,6 +1,6 @@
-"""Where a goal's theorem stands, and which premises it may use there. Imports no torch.
+"""The place of a goal's theorem, and the premises accessible there. Imports no torch.
 
-As in training, a theorem may use the premises of all files that its file imports, and those above it in its own: never
+As in training, a theorem may use the premises of all files its file imports, and those above it in its own: never
 itself.
 """
 
@@ -22,10 +22,10 @@ class Place:
     Attributes:
         path: of its file, as in the corpus; None: no file.
         position: of its beginning: (line, column) from 1; None: no premise of its own file counts.
-        name: its full name. A theorem that the corpus has in that file keeps its traced position, however lines have
+        name: its full name. A theorem of that file in the corpus keeps its traced position, however lines have
             moved since.
-        imports: modules that its file imports, for a file that the corpus lacks. None, with a path of None: every
-            premise counts.
+        imports: modules its file imports, for a file missing in the corpus. None, with a path of None: every premise
+            counts.
     """
 
     path: str | None = None
@@ -35,7 +35,7 @@ class Place:
 
 
 def accessible(corpus: Corpus, place: Place) -> npt.NDArray[np.bool_]:
-    """Return a mask of the premises that a theorem at a place may use: bool, shape (len(corpus),)."""
+    """Return a mask of the premises accessible to a theorem at a place: bool, shape (len(corpus),)."""
     if place.path is not None and place.path in corpus:
         mask: npt.NDArray[np.bool_] = corpus.imported_files(place.path)[corpus.file_of_premise]
         position = _as_traced(corpus, place)
@@ -62,6 +62,6 @@ def _as_traced(corpus: Corpus, place: Place) -> Position | None:
 
 
 def _ends(path: str, wanted: set[str]) -> list[str]:
-    """Return the wanted paths with the same last part, the only ones that this path could end with."""
+    """Return the wanted paths with the same last part, the only possible ends of this path."""
     last = path.rpartition("/")[2]
     return [one for one in wanted if one.rpartition("/")[2] == last]

@@ -1,11 +1,10 @@
-"""Rows of a retriever's earlier tasks: learned again as they were learned first, and what EWC estimates on.
+"""Rows of a retriever's earlier tasks: learned again as at first, and the examples of EWC's estimate.
 
-All rows of a step are of one repository, and so are their negatives: told apart from another repository's premises, a
-document is found by that one's names. A replayed row has the positives of its whole proof, the premises that its
-theorem may not use are no negatives of it, and some of its negatives are hard ones, all by the code of the first time
-(`batches.Batches`). What it lacks is most of its corpus: hundreds of repositories' do not fit into memory, so of each
-the premises are kept that the chosen rows need, and `_AROUND` times as many others as a row has negatives, drawn for
-each row from all that its theorem may use.
+All rows of a step are of one repository, and so are their negatives: a document could be told from another repository's
+premises by names alone. A replayed row has the positives of its whole proof, premises out of its theorem's reach are no
+negatives of it, and some of its negatives are hard ones, all by the code of the first time (`batches.Batches`). It
+lacks most of its corpus: hundreds of repositories' do not fit into memory. So of each the premises of the chosen rows
+are kept, and `_AROUND` times as many others as a row has negatives, drawn for each row from all its theorem may use.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ _NEGATIVES = 7
 
 @dataclass(frozen=True, slots=True)
 class ReplayPair:
-    """A step and a premise that it uses, indices of its task's corpus in `ReplayRows`."""
+    """A step and one of its premises, as indices of its task's corpus in `ReplayRows`."""
 
     example: Example
     positive: int
@@ -59,8 +58,7 @@ class ReplayRows(Replay[ReplayPair]):
 
     @classmethod
     def of(cls, earlier: Sequence[TaskData], config: RetrieverConfig) -> ReplayRows:
-        """Choose the rows for a task from the training splits of earlier ones; of several of one name the last
-        counts.
+        """Choose the rows for a task from the training splits of earlier ones; of several of one name the last counts.
 
         Raises:
             LearningError: a dataset cannot be read.
@@ -80,13 +78,13 @@ class ReplayRows(Replay[ReplayPair]):
         return hashlib.sha256("".join(parts).encode()).hexdigest()
 
     def steps(self) -> list[tuple[Corpus, Sequence[Example]]]:
-        """Return each task's premises and the steps of its rows, in which hard negatives can be looked for."""
+        """Return each task's premises and the steps of its rows, for mining hard negatives."""
         return [
             (self._corpora[name], tuple(row.example for row in rows)) for name, rows in self.tasks.items()
         ]
 
     def batches(self, tokens: Tokens, config: RetrieverConfig) -> dict[str, Batches]:
-        """Return what makes the batches of each task; a pair's number is its place among the task's rows."""
+        """Return the maker of each task's batches; a pair's number is its place among the task's rows."""
         hard: Sequence[npt.NDArray[np.int32] | None] = self.hard or [None] * len(self.tasks)
         return {
             name: Batches(
@@ -104,15 +102,14 @@ class ReplayRows(Replay[ReplayPair]):
         }
 
     def draw(self, batches: Mapping[str, Batches], count: int, rank: int, world: int, step: int) -> Batch:
-        """Return a process's part of so many pairs of the task whose turn a step is, or of all it has, none twice."""
+        """Return a process's part of `count` pairs of the task whose turn it is, or of all its pairs, none twice."""
         own, rng = batches[self.turn(step)], self.draws(step)
         numbers = rng.choice(len(own.pairs), min(count, len(own.pairs)), replace=False)
         return own.of(numbers, rng, rank=rank, world=world)
 
 
 def _chosen(task: TaskData, most: int, config: RetrieverConfig) -> tuple[Sequence[ReplayPair], Corpus]:
-    """Return at most so many pairs of a task's training split, each with the same chance, in their order, and the
-    premises that they are learned beside."""
+    """Return at most `most` pairs of a task's training split, drawn uniformly, in order, with their premises."""
     corpus = Corpus(task.dataset / "corpus.jsonl")
     try:
         examples = read_examples(task.dataset / config.split / "train.json", corpus)

@@ -32,18 +32,18 @@ from pipeline.models.retriever.strategies import Protection
 from pipeline.models.text import query_text
 
 MEASURES = ("Recall@1_val", "Recall@10_val", "MRR")
-"""The measures that a validation logs, by LeanDojo's names: recalls in percent, MRR in 0..1."""
+"""The measures a validation logs, by LeanDojo's names: recalls in percent, MRR in 0..1."""
 _logged_of = itemgetter(*map(METRICS.index, ("recall@1", "recall@10", "mrr")))
 """Returns those of a step's measures, in the order of `MEASURES`."""
 _WARMUP_SHARE = 0.1
 _EWC_EVERY = 10
-"""Steps between two for whose log EWC is measured: that costs some passes over the weights. The last step is one."""
+"""Steps between two measurements of EWC for the log, which cost some passes over the weights; the last step is one."""
 _PROGRESS = "strategy"  # in Lightning's checkpoints of steps
 _DROPOUT = 0x0D0F  # separates the random numbers of dropout from those of the batches
 
 
 class PremiseRetriever(pl.LightningModule):
-    """An encoder that learns which premises a tactic state needs, and finds them in a corpus."""
+    """An encoder that learns a tactic state's premises, and finds them in a corpus."""
 
     def __init__(
         self,
@@ -60,16 +60,16 @@ class PremiseRetriever(pl.LightningModule):
         """Load the encoder of a folder or a hub name.
 
         Args:
-            model_name: where the weights are from.
+            model_name: the source of the weights.
             lr: the learning rate after warm-up.
             warmup_steps: of the optimiser; at most a tenth of a run, or a small task would never leave it.
             max_seq_len: tokens of the longest document.
-            num_retrieved: how many premises an evaluation ranks.
-            config: has what these do not say: the loss, the schedule, the seed, the length of queries; None: its
+            num_retrieved: premises an evaluation ranks.
+            config: the settings missing here: the loss, the schedule, the seed, the length of queries; None: its
                 defaults, with squared errors.
             recompute: whether activations are computed again for a gradient (`encoder.embed`).
             total_steps: of the optimiser in a whole run. Without it Lightning counts them, and for that it makes the
-                training data's loader before it knows at which step an interrupted run continues.
+                training data's loader before it knows an interrupted run's step.
 
         Raises:
             CheckpointError: there is no such encoder.
@@ -96,7 +96,7 @@ class PremiseRetriever(pl.LightningModule):
     def load(
         cls, ckpt_path: str | Path, device: torch.device | str, freeze: bool, config: Mapping[str, Any]
     ) -> PremiseRetriever:
-        """Return the retriever of a checkpoint: a folder, a hub name, or a `.ckpt` file that LeanDojo wrote.
+        """Return the retriever of a checkpoint: a folder, a hub name, or LeanDojo's `.ckpt` file.
 
         Args:
             ckpt_path: the checkpoint. Of a `.ckpt` file only tensors are read, never code.
@@ -139,8 +139,9 @@ class PremiseRetriever(pl.LightningModule):
         return model if dtype is None else model.to(dtype)
 
     def save(self, folder: Path) -> None:
-        """Write the encoder and its tokenizer into a folder, made if need be, from which they can be loaded; of one
-        with an adapter the adapter, and where its base is.
+        """Write the encoder and its tokenizer into a folder, made if need be.
+
+        Of an encoder with an adapter it writes the adapter and the place of its base.
 
         Raises:
             OSError: the disk refused, or transformers has no tokenizer to copy; `safetensors.SafetensorError` likewise.
@@ -155,7 +156,7 @@ class PremiseRetriever(pl.LightningModule):
 
     @property
     def retriever(self) -> Retriever:
-        """The encoder and its tokenizer, as premises are found with them."""
+        """The encoder and its tokenizer, for finding premises."""
         return Retriever(self.encoder, self.tokens, self.max_seq_len, self.config.data_max_seq_len)
 
     # --- training -----------------------------------------------------------------------------------------
@@ -163,7 +164,7 @@ class PremiseRetriever(pl.LightningModule):
     def forward(self, batch: Batch) -> Tensor:
         """Return the cosines of a batch's queries and documents: float32 whatever the precision, shape (B, D).
 
-        Where several processes share the step, each embeds its own documents, and all are columns in each of them.
+        If several processes share the step, each embeds its own documents, and all are columns in each of them.
         """
         again = self._recompute
         queries = embed(
@@ -197,9 +198,9 @@ class PremiseRetriever(pl.LightningModule):
         loss = self._mean_loss(batch)
         if batch.replayed is not None:
             loss = torch.lerp(loss, self._mean_loss(batch.replayed), self.config.replay_share)
-        # A progress bar reads the loss in each step, for which the GPU stops.
+        # A progress bar reads the loss in each step, and the GPU waits.
         shown = self.trainer.progress_bar_callback is not None
-        # The mean over the processes, which is that of the whole step.
+        # The mean over the processes is that of the whole step.
         self.log("loss_train", loss.detach(), prog_bar=shown, batch_size=len(batch), sync_dist=True)
         return loss
 
@@ -295,9 +296,9 @@ class PremiseRetriever(pl.LightningModule):
         Args:
             state: tactic states, as Lean prints them.
             file_name: the file of each state's theorem, a path of the corpus.
-            theorem_full_name: its name, on which the accessible premises do not depend.
+            theorem_full_name: its name, without effect on the accessible premises.
             theorem_pos: where it begins: (line, column) from 1.
-            k: how many. A theorem that may use fewer gets those.
+            k: the number. A theorem with fewer accessible premises gets those.
 
         Raises:
             CheckpointError: no corpus was loaded.

@@ -1,8 +1,7 @@
 """The saved steps of a run, with the weights of its best epoch so far.
 
-Each file is written beside, flushed and renamed, so that a file under its name is always complete. That is done by a
-thread, from a copy in memory, while the next steps are learned. An interrupted run continues from its newest step and
-ends with the same weights.
+Each file is written beside, flushed and renamed, so a file under its name is always complete. A thread does it, from a
+copy in memory, during the next steps. An interrupted run continues from its newest step and ends with the same weights.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _KEPT = 2
 
 
 def check_whole(path: Path) -> None:
-    """Check the checksums in a file of `torch.save`, which `torch.load` ignores.
+    """Check the checksums in a file of `torch.save`; `torch.load` ignores them.
 
     Raises:
         One of UNREADABLE: the file is missing, truncated or damaged.
@@ -57,9 +56,9 @@ def check_whole(path: Path) -> None:
 
 
 class WholeFiles(TorchCheckpointIO):
-    """Lightning's checkpoints, each written by a thread; of a folder the newest ones stay.
+    """Lightning's checkpoints, each written by a thread; the newest ones of a folder stay.
 
-    Lightning ends it with the run, however that ends. Its own way to write in a thread copies a GPU's tensors on the
+    Lightning ends it with the run, however that ends. Lightning's own writer in a thread copies a GPU's tensors on the
     GPU.
     """
 
@@ -110,7 +109,7 @@ def _write(checkpoint: dict[str, Any], place: Path) -> None:
 
 
 def newest_step(steps: Path) -> Path | None:
-    """Return the newest step's file that is whole; None without one."""
+    """Return the file of the newest whole step; None without one."""
     for path in sorted(steps.glob("step=*.ckpt"), key=_step_of, reverse=True):
         try:
             check_whole(path)
@@ -125,14 +124,14 @@ def _step_of(path: Path) -> int:
 
 
 class StepCheckpoints(Checkpoint):
-    """Saves the run's whole state after an optimiser step, every so many seconds.
+    """Saves the run's whole state after an optimiser step, at a fixed interval of seconds.
 
-    A step that ends an epoch is saved after the epoch's validation: resuming from a state between the two, Lightning
-    would skip the validation and might choose another best epoch. A state in which training is to stop is not saved,
-    because Lightning does not save the decision to stop.
+    A step at an epoch's end is saved after the epoch's validation: resuming from a state between the two, Lightning
+    would skip the validation and might choose another best epoch. A state at the end of training is not saved, because
+    Lightning does not save the decision to stop.
 
     If the job is preempted (`pipeline.jobs.preemption`) in any of its processes, all save the current step and end,
-    which Lightning lets them when it is written (`WholeFiles.teardown`).
+    once it is written (`WholeFiles.teardown`).
     """
 
     def __init__(self, folder: Path, *, every_s: float) -> None:
@@ -178,8 +177,8 @@ class StepCheckpoints(Checkpoint):
 class BestWeights(Checkpoint):
     """Keeps the weights of the epoch with the best validation, in memory and in the run's saved state.
 
-    What an epoch keeps of earlier tasks counts as much as what it has of the new one: else that which forgot most
-    would win.
+    An epoch's memory of earlier tasks counts as much as its result on the new one: else the most forgetful epoch would
+    win.
     """
 
     def __init__(
@@ -192,11 +191,11 @@ class BestWeights(Checkpoint):
         remembered: Callable[[], float | None],
     ) -> None:
         """Args:
-        monitor: the validation's measure to go by.
+        monitor: the validation's measure.
         highest: its highest value.
-        mode: "max" or "min": which of its values is the best.
-        every_n_epochs: how often to look.
-        remembered: returns the share that is kept of earlier tasks; None where there are none.
+        mode: "max" or "min": the best of its values.
+        every_n_epochs: between two looks.
+        remembered: returns the share still known of earlier tasks; None without any.
         """
         self._monitor = monitor
         self._highest = highest

@@ -4,9 +4,9 @@
 the weights before and after a task, "none" does nothing; "ewc+replay" and so on do several.
 
 Averaging, the cheap rival of a penalty. theta = (1 - share) * theta_start + share * theta_end, weight by weight, after
-training: WiSE-FT (Wortsman et al. 2021, arXiv:2109.01903), which Goedel-Prover-V2 (Lin et al. 2025, arXiv:2508.03613)
-uses between its base model and its trained one. Along a chain of tasks each begins at the average before it, so a task
-that is k tasks old has a share of share * (1 - share)^k in the weights.
+training: WiSE-FT (Wortsman et al. 2021, arXiv:2109.01903), used by Goedel-Prover-V2 (Lin et al. 2025, arXiv:2508.03613)
+between its base model and its trained one. Along a chain of tasks each begins at the average before it, so a task k
+tasks back has a share of share * (1 - share)^k in the weights.
 
 Elastic weight consolidation: see `pipeline.models.retriever.ewc`. Replay: see `pipeline.models.retriever.replay`.
 """
@@ -30,21 +30,21 @@ from pipeline.models.retriever.losses import RowLosses
 from pipeline.models.retriever.replay import ReplayRows
 
 _BASE = "the model before this task"
-"""What no rows are of, by the name that a warning has."""
+"""The part without rows, by its name in a warning."""
 _ASKED = 64
-"""Rows of each earlier task that `Protection.remembered` asks, and how many it asks at a time."""
+"""Rows of each earlier task in `Protection.remembered`, and their number at a time."""
 
 
 class Protection:
-    """What protects earlier tasks while one task is learned, by `against_forgetting`.
+    """The protection of earlier tasks while one task is learned, by `against_forgetting`.
 
     It lives for one task and leaves nothing for the next one. Every process of a run has its own and makes the same
     calls.
 
     Attributes:
         elastic: holds the weights, after `begin`.
-        replay: draws what is learned again in a step, after `begin`; None: nothing is.
-        warnings: what is not protected, for a reader.
+        replay: draws the replayed rows of a step, after `begin`; None: there are none.
+        warnings: the unprotected parts, for a reader.
     """
 
     def __init__(self, config: RetrieverConfig, rows: ReplayRows | None = None) -> None:
@@ -68,13 +68,14 @@ class Protection:
         losses: RowLosses,
         on_group: Callable[[int, int], object] = lambda _done, _total: None,
     ) -> None:
-        """Begin, with the weights that the task starts from in the encoder: also when an interrupted run continues,
-        before the weights of its last step are loaded.
+        """Begin, with the task's first weights in the encoder.
+
+        An interrupted run does so too, before it loads the weights of its last step.
 
         Args:
             encoder: where EWC's examples are computed.
             tokens: makes ids of texts.
-            new: makes batches of the task that is to be learned, on whose texts the model itself says what it knows.
+            new: makes batches of the new task; on its texts the model shows its earlier knowledge.
             losses: the training's, row by row.
             on_group: takes (groups of EWC's examples done, in all) before each.
 
@@ -87,7 +88,7 @@ class Protection:
         if self._rows:
             self._batches = self._rows.batches(tokens, self._config)
             if "replay" in self._config.ways and self._config.replay_share > 0:
-                # As many as make the share of the step's pairs, where batches are small at least one.
+                # As many as make the share of the step's pairs, with small batches at least one.
                 count = max(1, round(self._config.batch_size * self._config.replay_share))
                 self.replay = partial(self._rows.draw, self._batches, count)
         if "ewc" not in self._config.ways or self._config.lambda_value == 0:
@@ -99,9 +100,9 @@ class Protection:
 
     @torch.no_grad()
     def remembered(self, encoder: Encoder) -> float | None:
-        """Return for what share of rows of earlier tasks a premise of theirs comes first among those beside it.
+        """Return the share of rows of earlier tasks with a premise of theirs first among those beside it.
 
-        Each task counts alike; None where there is none.
+        Each task counts alike; None without any.
         """
         result = []
         device = next(encoder.parameters()).device

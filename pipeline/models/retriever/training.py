@@ -1,9 +1,9 @@
-"""Train one task: from one checkpoint's weights to the next one's, and after a kill from the last step that was saved.
+"""Train one task: from one checkpoint's weights to the next one's, and after a kill from the last saved step.
 
 Lightning drives: precision, accumulation, clipping, processes, validation, early stopping, checkpoints of steps. A
 step's data and random numbers follow from its number (`batches`, `retriever`), so on a CPU an interrupted run ends with
-exactly the weights of an uninterrupted one. Several processes share each step, and only dropout depends on how many
-they are: a run may be continued by another number.
+exactly the weights of an uninterrupted one. Several processes share each step, and only dropout depends on their
+number: a run may be continued by another number.
 
     <run>/steps/step=N.ckpt   the newest steps; gone with the run's folder when its checkpoint exists
 """
@@ -50,7 +50,7 @@ OnStep = Callable[[int, int], object]
 
 @dataclass(frozen=True, slots=True)
 class Watchers:
-    """Lightning's loggers (TensorBoard, W&B, MLflow and so on) and callbacks of a caller, told of each run."""
+    """A caller's loggers (TensorBoard, W&B, MLflow and so on) and callbacks of Lightning, for each run."""
 
     loggers: Sequence[Logger] = ()
     callbacks: Sequence[Callback] = ()
@@ -60,12 +60,12 @@ NO_WATCHERS = Watchers()
 
 
 def tensorboard(folder: Path) -> Watchers:
-    """Return what writes a run's losses and measures into a folder, as TensorBoard's files.
+    """Return watchers that write a run's losses and measures into a folder, as TensorBoard's files.
 
     Raises:
         ConfigError: TensorBoard is not installed.
     """
-    # It loads the trainer of transformers, which nothing else here needs.
+    # It loads the trainer of transformers, unused elsewhere here.
     from pipeline.models.running import trackers
 
     trackers("tensorboard")
@@ -74,8 +74,10 @@ def tensorboard(folder: Path) -> Watchers:
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """The summary of a run: optimiser steps, seconds of this process, the device, LeanDojo's validation measures of the
-    kept epoch (empty for a single epoch, and without a val split), warnings, and what was measured on the way."""
+    """The summary of a run: optimiser steps, seconds of this process, the device, warnings, the curve.
+
+    `validation` are LeanDojo's measures of the kept epoch (empty for a single epoch, and without a val split).
+    """
 
     steps: int
     seconds: float
@@ -94,7 +96,7 @@ def data_module(
         dataset: the folder with corpus.jsonl and the split's folder.
         config: sizes, split, seed and loss.
         tokens_of: the folder or hub name of the model that will read it.
-        learned: the folder of an earlier dataset of the same repository, which is not learned again.
+        learned: the folder of an earlier dataset of the same repository, not learned again.
 
     Raises:
         CorpusError, DatasetError, CheckpointError: something of it cannot be used.
@@ -134,9 +136,9 @@ def train_task(
         config: how.
         run: the run's own folder; an interrupted run of the same arguments in it is continued.
         rows: of earlier tasks, for replay and EWC.
-        indices: the folder of embedding indices, where hard negatives are looked for; None: embeddings are not stored.
+        indices: the folder of embedding indices, for hard negatives; None: embeddings are not stored.
         on_step: takes (optimiser steps done, in all) after each.
-        on_held: takes (groups done, in all) while EWC estimates what is to be held.
+        on_held: takes (groups done, in all) while EWC estimates.
         watchers: Lightning's loggers and callbacks.
 
     Raises:
@@ -147,7 +149,7 @@ def train_task(
     # A small task has fewer pairs than a step takes.
     pairs = sum(len(example.positives) for example in data.to_learn)
     data.batch_size = max(1, min(config.batch_size, pairs))
-    # A task with fewer batches than are accumulated would never change a weight.
+    # A task with fewer batches than it accumulates would never change a weight.
     data.accumulate = 1
     data.accumulate = min(config.accumulate_grad_batches, data.batches().steps_per_epoch)
     total = config.max_epochs * data.batches().steps_per_epoch // data.accumulate
@@ -163,7 +165,7 @@ def train_task(
         total_steps=total,
     )
     model.to("cuda" if cuda else "cpu")
-    # None are looked for where there is no place for them.
+    # Look for none without a place for them.
     if min(config.num_hard_negatives, config.num_negatives - config.num_in_file_negatives) > 0:
         found, index = model.retriever, model.retriever.index(indices)
         data.hard = hard_negatives(found, data.corpus, data.to_learn, index)
@@ -216,7 +218,7 @@ def train_task(
 
 
 def _best(model: PremiseRetriever, data: RetrievalDataModule, config: RetrieverConfig) -> BestWeights | None:
-    """Return what keeps the best epoch; None where nothing chooses one."""
+    """Return the keeper of the best epoch; None if nothing chooses one."""
     # A single epoch is kept whatever a validation says, and a validation embeds every premise.
     if config.max_epochs == 1 or not validation_examples(data):
         return None
@@ -281,7 +283,7 @@ def _trainer(
 
 
 _READ_EVERY = 50
-"""Steps whose losses are read from the device together: it stops each time."""
+"""Steps between two reads of the losses from the device, which stops it each time."""
 
 
 class _Progress(Callback):
@@ -345,7 +347,7 @@ class _Progress(Callback):
 
 
 def validation_examples(data: RetrievalDataModule) -> tuple[Example, ...]:
-    """Return the steps of the val split that use a premise; none if the split is empty."""
+    """Return the val split's steps with a premise; none if the split is empty."""
     try:
         return data.examples("val")
     except EmptySplitError:
@@ -371,7 +373,7 @@ def on_cuda(config: RetrieverConfig) -> bool:
 
 
 def _devices(config: RetrieverConfig) -> int:
-    """Return how many processes train: those that there are, else those that Lightning shall start."""
+    """Return the number of training processes: those running, else those Lightning shall start."""
     if distributed.is_initialized():
         return distributed.get_world_size()  # Lightning forgets WORLD_SIZE with each trainer
     return world() if world() > 1 or not on_cuda(config) else max(1, config.num_gpus)
