@@ -1,4 +1,7 @@
-"""The jobs that train and measure: `python -m pipeline.models --spec spec.json`; the specification names the kind."""
+"""The jobs for training and measuring: `python -m pipeline.models --spec spec.json`.
+
+The specification names the kind.
+"""
 
 from __future__ import annotations
 

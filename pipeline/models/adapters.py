@@ -1,20 +1,19 @@
-"""LoRA adapters: the model that one was put on, and checkpoints that hold an adapter for each repository.
+"""LoRA adapters: an adapter's base, and checkpoints with an adapter for each repository.
 
 PEFT writes an adapter's base as an absolute path. Beside it is the relative path from the adapter's folder to the
-base's, so that both may move together:
+base's, so both may move together:
 
     <adapter>/base.json     {"path": "../0123456789abcdef", "config": SHA-256 of the base's config.json}
 
-It is tried first, so that a copy of a state folder has its own base and not that of the original.
+It is tried first, so a copy of a state folder uses its own base and not the original's.
 
-With LoRA by repository a checkpoint holds one adapter for each repository so far, all on the model that the chain began
-with:
+With LoRA by repository a checkpoint holds one adapter for each repository so far, all on the chain's first model:
 
     <chain>/<id>/adapters/<name>/     an adapter's folder, as a trainer writes it
     <chain>/<id>/checkpoint.json      … "adapters": {a repository's key: <name>} …
 
 A task trains the adapter of its own repository. Those of the others are the parent's files, under a second name on the
-disk: no bit of them changes. A repository without one is served by the base. Imports no torch.
+disk: no bit of them changes. The base serves a repository without one. Imports no torch.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ ADAPTER = "adapter_config.json"
 BASE = "base.json"
 _CONFIG = "config.json"
 Purpose = Literal["CAUSAL_LM", "FEATURE_EXTRACTION"]
-"""PEFT's name of what an adapter's model does."""
+"""PEFT's name for the task of an adapter's model."""
 OF_RETRIEVERS: Purpose = "FEATURE_EXTRACTION"
 
 
@@ -111,7 +110,7 @@ def _beside(folder: Path) -> Path | None:
 
 
 def adapters_of(model: str | Path) -> Mapping[str, Path]:
-    """Return the folder of each repository's adapter, by the repository's key; {} of a model that all share.
+    """Return the folder of each repository's adapter, by the repository's key; {} of a model for all.
 
     Raises:
         CheckpointError: the checkpoint's description cannot be read.
@@ -124,7 +123,7 @@ def adapters_of(model: str | Path) -> Mapping[str, Path]:
 
 
 def adapter_digest(model: str | Path, repository: str) -> str:
-    """Return the SHA-256 of the weights of a repository's adapter in a checkpoint; "" where it has none.
+    """Return the SHA-256 of the weights of a repository's adapter in a checkpoint; "" without one.
 
     Raises:
         CheckpointError: the checkpoint's description cannot be read.
@@ -134,11 +133,11 @@ def adapter_digest(model: str | Path, repository: str) -> str:
 
 
 def model_for(model: str | Path, repository: str | None) -> str:
-    """Return the folder or hub name of the model that a repository's goals are put to.
+    """Return the folder or hub name of the model for a repository's goals.
 
     Args:
         model: a folder or hub name.
-        repository: its key; None where it is unknown.
+        repository: its key; None if unknown.
 
     Raises:
         ModelError: the model differs by repository, and that is unknown; or an adapter's base cannot be read.
@@ -159,13 +158,14 @@ def model_for(model: str | Path, repository: str | None) -> str:
 def beside_others(
     repository: str, others: Mapping[str, Path], write: Callable[[Path], object]
 ) -> tuple[Callable[[Path], object], dict[str, object]]:
-    """Return what writes a checkpoint with a repository's adapter and those of the others into an empty folder, and
-    what its description has of them.
+    """Return a writer of a checkpoint with a repository's adapter and those of the others, and its facts.
+
+    The writer takes an empty folder; the facts go into the description.
 
     Args:
         repository: its key.
         others: the adapters' folders by repository, as `adapters_of` returns them.
-        write: writes the repository's adapter, with its training's curve, into a folder that it makes.
+        write: writes the repository's adapter, with its training's curve, into a folder of its own making.
     """
     name = hashlib.sha256(repository.encode()).hexdigest()[:16]
 
@@ -182,7 +182,7 @@ def beside_others(
 
 
 def _named_again(source: str, target: str) -> None:
-    """Give a file a second name; copy it where the file system has one name for each file."""
+    """Give a file a second name; copy it if the file system cannot."""
     try:
         os.link(source, target)
     except OSError:

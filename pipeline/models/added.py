@@ -1,7 +1,7 @@
-"""Folders with a trained model that are taken into a chain, where the daemon did not train it (`everlean models add`).
+"""Adds a model's folder to a chain that the daemon did not train (`everlean models add`).
 
-A folder is that of any trainer here, with its `checkpoint.json`, or one of the hub's, such as `hf download` makes.
-Imports no torch.
+A folder comes from any trainer here, with its `checkpoint.json`, or from the hub, for example by `hf download`. Imports
+no torch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pipeline.models.model_files import DESCRIPTION, MODEL_FILES, begun, read_ab
 from store.events.models import ModelKind
 
 _OF_ENCODERS = ("modules.json", "*_Pooling/config.json", "sentence_bert_config.json")
-"""How sentence-transformers says what a retriever's pooling is."""
+"""sentence-transformers' files with a retriever's pooling."""
 _BY_ARCHITECTURE: Mapping[str, ModelKind] = {
     "ForSequenceClassification": "progress",
     "ForCausalLM": "tactics",
@@ -29,11 +29,11 @@ _BY_ARCHITECTURE: Mapping[str, ModelKind] = {
 }
 
 _SAID: tuple[str, ...] = ("fitted", "repositories", "grpo", "lean", "max_length")
-"""Fields of a trainer's description that a checkpoint.json has too."""
+"""Fields of a trainer's description to keep in a checkpoint.json."""
 
 
 def kind_of(folder: Path) -> ModelKind:
-    """Return which model a folder holds; one without a head for another purpose is a retriever.
+    """Return the kind of model in a folder; one without a head for another purpose is a retriever.
 
     Raises:
         CheckpointError: it holds no model, or its config.json cannot be read.
@@ -65,11 +65,11 @@ def add(
     facts: Mapping[str, Any],
     complete: Callable[[Path], object] = lambda _copy: None,
 ) -> Checkpoint:
-    """Add a copy of a model's folder to a chain, as the checkpoint after `parent`; one that is there is not made again.
+    """Add a copy of a model's folder to a chain, as the checkpoint after `parent`; an existing one is not made again.
 
     Args:
         folder: of the model; it stays as it is.
-        task: on which it is measured.
+        task: to measure it on.
         chain: of its model.
         config: of the measurements.
         parent: the checkpoint in use; None: there is none.
@@ -77,13 +77,13 @@ def add(
         complete: finishes the copy.
 
     Raises:
-        CheckpointError: a file is not what was saved, or the copy cannot be written.
+        CheckpointError: a file differs from the saved one, or the copy cannot be written.
     """
     about = read_about(folder, verify=True) or {}
     fitted = about.get("fitted") or {}
     how = about.get("config") or {"kind": about.get("kind", ""), **about.get("settings", {})}
     base, weights = str(about.get("base", folder)), start_of(folder)
-    # On another split what it learned from would be measured on, whatever it was trained with.
+    # On another split it would be measured on its own training data, however it was trained.
     config = {**how, "split": config["split"], "added": str(folder)}
     seed = int(about.get("seed", how.get("seed", 0)))
     identity = checkpoint_id(

@@ -4,9 +4,9 @@
     <folder>/<id>/…                     the model, and `curve.json`
     <folder>/.runs/<id>/                the files of a run in progress; removed once its checkpoint exists
 
-The id is a hash of everything that the checkpoint follows from, so a run that is repeated makes the same checkpoint,
-and an interrupted one is found again. No file's age matters here. Imports no torch: the daemon looks here whether a
-checkpoint's weights exist. `pipeline.models.model_files` has what is in such a folder.
+The id is a hash of everything the checkpoint follows from, so a repeated run makes the same checkpoint, and an
+interrupted one is found again. No file's age matters here. Imports no torch: the daemon looks here whether a
+checkpoint's weights exist. `pipeline.models.model_files` describes such a folder.
 """
 
 from __future__ import annotations
@@ -49,16 +49,16 @@ class Checkpoint:
 
     Attributes:
         checkpoint: its id.
-        parent: the checkpoint that it was trained from; None where that was `base`.
-        base: the hub name or folder that the chain began with.
+        parent: the checkpoint it was trained from; None: it was trained from `base`.
+        base: the hub name or folder at the chain's beginning.
         task: its last task: a repository's key, or the caller's name of it.
-        data: the SHA-256 of the data that it was trained on.
+        data: the SHA-256 of its training data.
         data_seq: the log position of the data; 0 where it is from no log.
         config: the training configuration.
         seed: of the run.
         steps: of the optimiser.
         files: the SHA-256 of each of its other files, by name.
-        versions: of this program, Python and the libraries that made it.
+        versions: of this program, Python and the libraries of the training.
         device: of the training.
         seconds: of the training; of an interrupted run, those of its last attempt.
         warnings: about the model and its training.
@@ -110,10 +110,10 @@ _FIELDS = frozenset(item.name for item in fields(Checkpoint)) - {"about"}
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A task on top of a checkpoint: the id of the checkpoint that it leads to, made or not, and its origin.
+    """A task on top of a checkpoint: the id of the resulting checkpoint, made or not, and its origin.
 
     `start` is the folder or hub name of the model to train from. `others` are the adapters' folders of other
-    repositories, which the checkpoint holds beside the task's own; None: it is one model for all.
+    repositories, held by the checkpoint beside the task's own; None: it is one model for all.
     """
 
     checkpoint: str
@@ -129,7 +129,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class TrainingFacts:
-    """The facts of a training that are known when it has ended, for the checkpoint's description."""
+    """The facts of a finished training, for the checkpoint's description."""
 
     steps: int
     device: str
@@ -150,14 +150,14 @@ class Chain:
         return self.folder / checkpoint
 
     def run(self, checkpoint: str) -> Path:
-        """Return the folder in which a checkpoint is being made, there or not."""
+        """Return the folder of a checkpoint's run, there or not."""
         return self.folder / _RUNS / checkpoint
 
     def has(self, checkpoint: str) -> bool:
         return (self.path(checkpoint) / DESCRIPTION).exists()
 
     def start(self, config: Config, parent: str | None, repository: str) -> str:
-        """Return the folder or hub name of the model that a repository's task on top of `parent` is trained from.
+        """Return the folder or hub name of the start for a repository's task on top of `parent`.
 
         With LoRA by repository that is the repository's own adapter, else the base.
 
@@ -175,7 +175,7 @@ class Chain:
             return config.model_name
         learned = self.read(parent).config["split"]
         if learned != config.split:
-            # The sides of one split are not those of the other: what was learned from may be what is measured on.
+            # The sides of one split are not those of the other: training data may be on the other's test side.
             raise ConfigError(
                 f"split is {config.split!r}, and the checkpoint {parent} learned from {learned!r}, whose training side "
                 f"has theorems of the other's test side. Set split = {learned!r}, or begin another chain of checkpoints"
@@ -202,7 +202,7 @@ class Chain:
         return bool(adapters_of(self.path(checkpoint)))
 
     def step(self, task: TaskData, config: Config, *, parent: str | None, data: str) -> Step:
-        """Return the step that a task is on top of a checkpoint (None: on top of `config.model_name`).
+        """Return a task's step on top of a checkpoint (None: on top of `config.model_name`).
 
         Args:
             task: with its name.
@@ -245,8 +245,7 @@ class Chain:
             yield run
 
     def remove(self, checkpoint: str, indices: Path) -> None:
-        """Remove a checkpoint's files, and the embeddings that it made and no other can use, in a folder of indices;
-        what is gone is gone.
+        """Remove a checkpoint's files, and its own embeddings in a folder of indices; missing files are no error.
 
         Raises:
             OSError: something cannot be removed.
@@ -267,7 +266,7 @@ class Chain:
             shutil.rmtree(folder)
 
     def drop_runs(self) -> None:
-        """Remove the files of runs that no process is working on: their data and settings are out of date."""
+        """Remove the files of runs without a process: their data and settings are out of date."""
         for run in self.folder.glob(f"{_RUNS}/*"):
             with suppress(CheckpointError), self.making(run.name):
                 shutil.rmtree(run, ignore_errors=True)
@@ -276,7 +275,7 @@ class Chain:
         """Return a checkpoint's description; `verify` also compares its files with it.
 
         Raises:
-            CheckpointError: it is not there, or is damaged.
+            CheckpointError: it is missing or damaged.
         """
         path = self.path(checkpoint)
         try:
@@ -303,7 +302,7 @@ class Chain:
         return found
 
     def ancestors(self, checkpoint: str) -> list[Checkpoint]:
-        """Return a checkpoint and those it was trained from, the newest first.
+        """Return a checkpoint and its ancestors, the newest first.
 
         Raises:
             CheckpointError: a link is missing, or is an ancestor of itself.
@@ -321,14 +320,14 @@ class Chain:
         return found
 
     def once(self, step: Step, make: Callable[[Path], Checkpoint], *, from_parent: bool = True) -> Checkpoint:
-        """Return a step's checkpoint; where it does not exist, `make` it in its run's folder.
+        """Return a step's checkpoint; if it does not exist, `make` it in its run's folder.
 
-        Of processes that learn together the first one has the folder's lock. `from_parent`: it takes the parent's
-        weights, which have to be whole.
+        Of processes that learn together the first one has the folder's lock. `from_parent`: it needs the parent's
+        weights, whole.
 
         Raises:
-            CheckpointError: the checkpoint or its parent is damaged, or another process is making it. And what `make`
-                raises.
+            CheckpointError: the checkpoint or its parent is damaged, or another process is making it. And the errors of
+                `make`.
         """
         if self.has(step.checkpoint):
             return self.read(step.checkpoint, verify=True)
@@ -351,7 +350,7 @@ class Chain:
 
         Raises:
             CheckpointError: it could not be written (a full disk): there is no checkpoint then, and the run's folder
-                stays, so that a repeated run continues from it.
+                stays for a repeated run.
         """
         if not is_first():
             meet()
@@ -389,17 +388,17 @@ class Chain:
 def checkpoint_id(
     *, parent: str | None, base: str, begun: str, task: str, data: str, config: Mapping[str, Any]
 ) -> str:
-    """Return the id of the checkpoint that follows from these: 16 hexadecimal digits.
+    """Return a checkpoint's id from its origin: 16 hexadecimal digits.
 
-    `begun` is the SHA-256 of the model that the chain began with, where that is in a folder, as a folder may be given
-    other weights under its name. `config` has the fields of a configuration that decide the weights.
+    `begun` is the SHA-256 of the chain's first model, if that is a folder: its weights may change under the same name.
+    `config` has the fields of a configuration that decide the weights.
     """
     about = [parent, base, begun, task, data, dict(config)]
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _digests(about: Mapping[str, Any] | None) -> frozenset[str]:
-    """Return the digests of the retrievers that a description has: the one, or those of each repository's adapter."""
+    """Return the retrievers' digests in a description: the one, or those of each repository's adapter."""
     about = about or {}
     return frozenset([*about.get("digests", {}).values(), *([about["digest"]] if "digest" in about else [])])
 

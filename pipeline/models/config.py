@@ -1,7 +1,7 @@
 """Configurations of training: frozen dataclasses that check their fields; the tactic and the progress model's.
 
-The retriever's has LeanDojo's fields (`pipeline.models.retriever.config`). An unknown field is an error that names it
-and the nearest one. Imports no torch: the daemon checks its settings against these.
+The retriever's has LeanDojo's fields (`pipeline.models.retriever.config`). An unknown field is an error naming it and
+the nearest one. Imports no torch: the daemon checks its settings against these.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 
 class Config:
-    """The base of a configuration: a frozen dataclass that calls `checked` in its `__post_init__`.
+    """The base of a configuration: a frozen dataclass with a call of `checked` in its `__post_init__`.
 
     pydantic holds the fields to their annotations, strictly: true is no number, nor is "1".
     """
@@ -40,21 +40,23 @@ class Config:
     __slots__ = ()
 
     no_content: ClassVar[frozenset[str]]
-    """Fields that do not change the weights that a training makes."""
+    """Fields without effect on the trained weights."""
     model_name: str
     seed: int
     lora_by_repository: bool = False
     """Whether each repository has an adapter of its own (`pipeline.models.adapters`)."""
     split: Split
-    """Of LeanDojo's two, the one to train and measure on; in "novel_premises" every proof that is measured on uses a
-    premise that no proof to learn from uses. A chain stays with its first."""
+    """The split of LeanDojo's two to train and measure on; a chain stays with its first.
+
+    In "novel_premises" every measured proof uses a premise of no training proof.
+    """
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         """Return a configuration of some fields; the others have their defaults.
 
         Raises:
-            ConfigError: a key is no field, or a value is not taken.
+            ConfigError: a key is no field, or a value is invalid.
         """
         names = [item.name for item in fields(cls)]  # type: ignore[arg-type]  # subclasses are dataclasses
         for key in values:
@@ -66,11 +68,10 @@ class Config:
 
     @classmethod
     def of_checkpoint(cls, described: Mapping[str, Any]) -> Self:
-        """Return the configuration that a checkpoint describes, without fields that an earlier version or another
-        trainer had.
+        """Return a checkpoint's configuration, without the fields of earlier versions and other trainers.
 
         Raises:
-            ConfigError: a value is not taken.
+            ConfigError: a value is invalid.
         """
         names = {item.name for item in fields(cls)}  # type: ignore[arg-type]  # as above
         return cls(**{name: value for name, value in described.items() if name in names})
@@ -79,7 +80,7 @@ class Config:
         return asdict(self)  # type: ignore[call-overload, no-any-return]  # as above
 
     def content(self) -> dict[str, Any]:
-        """Return the fields that decide the weights that a training makes."""
+        """Return the fields that decide the trained weights."""
         return {name: value for name, value in self.to_dict().items() if name not in self.no_content}
 
     def task_split(self, side: str) -> str:
@@ -90,7 +91,7 @@ class Config:
         """Check every field.
 
         Raises:
-            ConfigError: one has a value that it does not take.
+            ConfigError: a field has an invalid value.
         """
         model = _model(type(self))  # type: ignore[arg-type]  # a class is hashable, whatever its objects are
         try:
@@ -123,11 +124,11 @@ _TAKES = {
     "less_than": "a number below {lt}",
     "less_than_equal": "no number above {le}",
 }
-"""What a field takes that has an error of such a type."""
+"""The valid values of a field with an error of this type."""
 
 
 def _said(wrong: ErrorDetails) -> str:
-    """Return a field's name, its wrong value and the values that it takes."""
+    """Return a field's name, its wrong value and its valid values."""
     kind, value = wrong["type"], wrong["input"]
     typed = f", of type {type(value).__name__}" if kind.endswith("_type") else ""
     takes = _TAKES.get(kind, wrong["msg"]).format(**wrong.get("ctx", {}))
@@ -139,21 +140,22 @@ def _said(wrong: ErrorDetails) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RowsConfig(Config):
-    """Settings of a training that learns rows of proofs' steps.
+    """Settings of a training on rows of proofs' steps.
 
     Attributes:
         model_name: the first checkpoint's base: a folder or hub name.
         batch_size: rows at once.
-        replay_size: rows of all earlier tasks together that replay chooses from, the same number of each repository.
+        replay_size: rows of all earlier tasks together, for replay to choose from, the same number of each repository.
         replay_share: of the rows of an epoch, that of replayed ones, below 1; 0: none is replayed.
-        only_new: of a repository that was learned before, train on what is new since; replay has the rest.
+        only_new: of a repository learned before, train on the new rows only; replay has the rest.
         split: of LeanDojo's two, the one to train and measure on (`Config.split`).
-        device: where; "auto": a GPU where there is one.
-        save_minutes: the most that a killed run loses, and a step; every epoch that is measured is saved too. 0: every
-            step is saved.
+        device: "auto": a GPU if there is one.
+        save_minutes: between two savings; a killed run loses at most this, and a step; every measured epoch is saved
+        too.
+            0: save every step.
 
     Raises:
-        ConfigError: a field has a value that it does not take.
+        ConfigError: a field has an invalid value.
     """
 
     model_name: str
@@ -173,7 +175,7 @@ class RowsConfig(Config):
 
 @dataclass(frozen=True, slots=True)
 class TacticsConfig(RowsConfig):
-    """Settings of a tactic model's training: people's tactics are learned, and those of our own proofs.
+    """Settings of a tactic model's training on people's tactics, and those of our own proofs.
 
     Training with Lean's reward is a job of its own (`train_grpo`) with settings of its own (`GrpoSpec`) beside these.
 
@@ -182,21 +184,21 @@ class TacticsConfig(RowsConfig):
         epochs: over the repository's training split.
         lr: the highest learning rate, reached after three hundredths of the steps; it falls to 0 in a line. 0: 2e-5
             for every weight, 2e-4 for an adapter.
-        lora: whether an adapter is trained, and not every weight. A parent that is an adapter is trained further as
-            one in any case.
+        lora: whether to train an adapter instead of every weight. A parent that is an adapter is always trained further
+            as one.
         lora_rank: of the adapter's matrices.
-        lora_by_repository: whether each repository has an adapter of its own, which alone its trainings change and its
-            searches use, all on the model that the chain begins with (`pipeline.models.adapters`). Needs
-            `lora`; nothing of other repositories is replayed. A chain stays with its first.
+        lora_by_repository: whether each repository has an adapter of its own, trained and used for it alone, all on the
+            chain's first model (`pipeline.models.adapters`). Needs `lora`; nothing of other repositories is replayed.
+            A chain stays with its first.
         max_seq_len: tokens of prompt and tactic together, a quarter of which are the tactic's.
-        enable_thinking: whether a model that can think before it answers is told to, which takes a `max_seq_len` with
-            room for it; people's tactics have no thoughts to learn from.
-        premise_dropout: where rows are shown the premises of a retriever, the share that is shown none, so that the
-            model can do without.
-        split: in "novel_premises" none of our own proofs is learned: on which side one is follows from premises that it
-            does not name.
+        enable_thinking: whether to ask a model to think before it answers, if it can; `max_seq_len` needs room for it.
+            People's tactics have no thoughts to learn from.
+        premise_dropout: if rows show a retriever's premises, the share of rows without, so that the model can do
+        without.
+        split: in "novel_premises" none of our own proofs is learned: a proof's side follows from premises it does not
+            name.
         seed: of everything drawn.
-        eval_steps: of a split that has more steps, so many are measured, the same ones every time; 0: all.
+        eval_steps: the number of steps to measure in a larger split, the same ones every time; 0: all.
     """
 
     model_name: str = "Qwen/Qwen3-0.6B"
@@ -223,9 +225,9 @@ class ProgressConfig(RowsConfig):
 
     Attributes:
         model_name: of any text model.
-        epochs: over the repository's training split; the one that does best on its val split is kept.
+        epochs: over the repository's training split; the best one on its val split is kept.
         lr: of AdamW, falling to 0.
-        max_seq_len: tokens of a text; fewer where the model takes fewer.
+        max_seq_len: tokens of a text; fewer if the model takes fewer.
         seed: of a new head and the order of the rows.
     """
 

@@ -1,9 +1,9 @@
-"""The curve of a training: what it measured at which step. `curve.json` beside the weights, a payload of the log.
+"""The curve of a training: its measures by step. `curve.json` beside the weights, a payload of the log.
 
     {"loss": [[1, 2.31], [2, 2.2]], "learning_rate": [[1, 0.0001], [2, 0.0002]]}
 
-Each measure has at most `MOST` points; of a longer run a point is the mean over so many steps, of which it has the
-last. Standard library only: the command line and the report read it.
+Each measure has at most `MOST` points; in a longer run a point is the mean over several steps, at the last of them.
+Standard library only: the command line and the report read it.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ class Curve:
     """The measures of a training, by name."""
 
     def __init__(self, measured: Mapping[str, Iterable[Sequence[Any]]] = MappingProxyType({})) -> None:
-        """`measured`: what an earlier curve's attribute of this name had: of each measure every (step, value)."""
+        """`measured`: that attribute of an earlier curve: every (step, value) of each measure."""
         self.measured: dict[str, list[Point]] = {
             name: [(step, value) for step, value in points] for name, points in measured.items()
         }
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Add what was measured at a step. What is no finite number is left out: JSON has none."""
+        """Add a step's measures, without numbers that are not finite: JSON has none."""
         for name, value in values.items():
             if math.isfinite(value):
                 self.measured.setdefault(name, []).append((step, float(value)))

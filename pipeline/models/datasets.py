@@ -1,10 +1,10 @@
-"""Datasets in LeanDojo's format: the reading of their splits, and the folders of those that jobs train on.
+"""Datasets in LeanDojo's format: a reader of their splits, and the folders of jobs' training data.
 
     <chain>/.datasets/<job>/    the training, validation and test data of the job's model
 
-The test split of a task must be what it was when the task was learned, however the repository grows: a job's dataset is
-exported once and then read-only. A job that is started again finds the dataset of its first attempt, and so continues
-the training that it began. Imports neither torch nor the store: whoever has a dataset's folder can read it.
+A task's test split must not change after the training, however the repository grows: a job's dataset is exported once
+and then read-only. A job started again finds the dataset of its first attempt, and so continues its training. Imports
+neither torch nor the store: a dataset's folder is enough to read it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Position = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class TaskData:
-    """A task: its name, its dataset's folder, and the log position that the dataset shows (0: it is from no log)."""
+    """A task: its name, its dataset's folder, and the dataset's log position (0: it is from no log)."""
 
     name: str
     dataset: Path
@@ -38,7 +38,7 @@ class TaskData:
 
 @dataclass(frozen=True, slots=True)
 class Citation:
-    """A premise that a step's text names, by where it is defined."""
+    """A premise in a step's text, by the place of its definition."""
 
     def_path: str
     def_pos: Position
@@ -46,7 +46,7 @@ class Citation:
 
 @dataclass(frozen=True, slots=True)
 class Tactic:
-    """One step of a proof; of its annotation the text with the marks, and what is cited."""
+    """One step of a proof; of its annotation the text with the marks, and the citations."""
 
     tactic: str
     annotated_tactic: tuple[str, tuple[Citation, ...]]
@@ -55,7 +55,7 @@ class Tactic:
 
 @dataclass(frozen=True, slots=True)
 class Theorem:
-    """A theorem of a split, as far as models read it. `url` and `commit` are None where the dataset has none."""
+    """A theorem of a split, as far as models read it. `url` and `commit` are None if the dataset has none."""
 
     file_path: str
     full_name: str
@@ -66,10 +66,10 @@ class Theorem:
 
 
 def theorems(path: Path) -> Iterator[Theorem]:
-    """Yield the theorems of a split file (train.json, val.json or test.json), which may be larger than memory.
+    """Yield the theorems of a split file (train.json, val.json or test.json), perhaps larger than memory.
 
     Raises:
-        DatasetError: it is not there, or is no split file.
+        DatasetError: it is missing, or is no split file.
     """
     read, number = _reader(), 0
     try:
@@ -99,7 +99,7 @@ def _reader() -> Callable[[Any], Theorem]:
 
 
 def flaw_of(error: ValueError | RecursionError) -> str:
-    """Return the first place that is not as it should be, and what should be there."""
+    """Return the first faulty place, and its proper content."""
     from pydantic import ValidationError
 
     if not isinstance(error, ValidationError):
@@ -120,16 +120,16 @@ def freeze(chain: Path, job: str, export: Callable[[Path], object]) -> Path:
     Args:
         chain: the folder of checkpoints.
         job: the training job's id.
-        export: writes the dataset into the folder that it receives, completely or not at all.
+        export: writes the dataset into the folder it receives, completely or not at all.
 
     Raises:
-        OSError: the chain's folder cannot be written. And what `export` raises.
+        OSError: the chain's folder cannot be written. And the errors of `export`.
     """
     place = dataset_of(chain, job)
     if not place.exists():
         place.parent.mkdir(parents=True, exist_ok=True)
         export(place)
-    # Also of an attempt that was killed between the two.
+    # Also for an attempt killed between the two.
     _set_modes(place, folders=0o555, files=0o444)
     return place
 

@@ -10,7 +10,7 @@ from store.text import first_line
 class LearningError(Exception):
     """A training, a measurement or a request that failed. No existing checkpoint is changed.
 
-    `reason` is stable; `for_good` means that the same attempt would fail again with the same data and settings.
+    `reason` is stable; `for_good` means the same attempt would fail again with the same data and settings.
     """
 
     reason: ClassVar[str] = "learning"
@@ -18,7 +18,7 @@ class LearningError(Exception):
 
 
 class ConfigError(LearningError, ValueError):
-    """A setting cannot be used; the message names the field, its value and the values that it takes."""
+    """A setting cannot be used; the message names the field, its value and the valid values."""
 
     reason = "bad_config"
     for_good = True
@@ -40,7 +40,7 @@ class EmptySplitError(NothingToLearnError):
 
 
 class NothingToMeasureError(NothingToLearnError):
-    """A split without a step that uses a premise of the corpus."""
+    """A split without a premise of the corpus in any step."""
 
 
 class CorpusError(LearningError):
@@ -51,7 +51,7 @@ class CorpusError(LearningError):
 
 
 class ModelError(LearningError):
-    """A model cannot be used: missing, damaged, without a tokenizer, or of a kind that does not fit."""
+    """A model cannot be used: missing, damaged, without a tokenizer, or of an unsuitable kind."""
 
     reason = "bad_model"
 
@@ -76,12 +76,12 @@ class DivergedError(LearningError):
 
 
 class RewardError(LearningError):
-    """Lean cannot reward anything here: it is absent, or does not start."""
+    """Lean cannot reward anything here: it is missing, or does not start."""
 
     reason = "no_lean"
 
 
 def disk_reason(error: BaseException) -> str:
-    """Return what the system says of a failed write; the first line where a library reports it in another error."""
+    """Return the system's reason for a failed write; the first line of another error if a library wraps it."""
     said = error.strerror if isinstance(error, OSError) else None
     return said or first_line(error)

@@ -1,4 +1,4 @@
-"""Load what finds premises, whoever asks for it. BM25 alone loads no torch."""
+"""Loads premise finders for every caller. BM25 alone loads no torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pipeline.models.retriever.corpus import Corpus
 
 
 def load_finder(retriever: RetrieverSpec, corpus: Corpus, *, repository: str) -> Finder:
-    """Load what a specification names, with the premises that it searches, which are of a repository.
+    """Load a specification's finder, with the premises of a repository.
 
     Raises:
         LearningError: the checkpoint is missing or damaged; or there is no such device.

@@ -28,7 +28,7 @@ from store.text import first_line
 
 
 def tensors_digest(state: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of weights by what they are: names, dtypes, shapes and bytes, in the order of the names."""
+    """Return the SHA-256 of weights by content: names, dtypes, shapes and bytes, in the order of the names."""
     digest = hashlib.sha256()
     for name in sorted(state):
         tensor = state[name].detach().cpu().contiguous()
@@ -43,12 +43,12 @@ UNLOADABLE = (
     *(OSError, ValueError, TypeError, AttributeError, KeyError, RuntimeError, ImportError),
     *(SafetensorError, StrictDataclassError),
 )
-"""Errors that transformers raises for a model that is missing, damaged, or of another kind."""
+"""Errors of transformers for a model that is missing, damaged, or of another kind."""
 _TOKENIZER_FILES = ("tokenizer*", "spiece.model", "vocab.*", "*.tiktoken", "tekken.json")
 
 
 def load_tokenizer(model: str | Path) -> PreTrainedTokenizerBase:
-    """Return a model's tokenizer; where it has no padding token, its end mark is that.
+    """Return a model's tokenizer; its end mark is also its padding token if it has none.
 
     Raises:
         ModelError: it is missing, or cannot be loaded.
@@ -71,7 +71,7 @@ def load_tokenizer(model: str | Path) -> PreTrainedTokenizerBase:
 
 
 def load_weights(family: Any, model: str | Path, **given: Any) -> tuple[Any, list[str]]:
-    """Return a model of one of transformers' families, and the names of the weights that it lacks, which are random.
+    """Return a model of one of transformers' families, and the names of missing weights, which are random.
 
     Raises:
         One of UNLOADABLE: it is missing, damaged, or of another kind.
@@ -85,7 +85,7 @@ DType = Literal["auto", "float32", "bfloat16"]
 
 
 def device_of(name: str) -> torch.device:
-    """Return the device of a name: "auto" is a GPU where there is one, and PyTorch's names are its own ("cuda:1").
+    """Return the device of a name: "auto" is a GPU if there is one, and PyTorch's names are its own ("cuda:1").
 
     Raises:
         ConfigError: it is no name, or there is no GPU.
@@ -100,14 +100,14 @@ def device_of(name: str) -> torch.device:
     if result.type == "cuda":
         if not cuda:
             raise ConfigError(f"device is {name!r} and PyTorch finds no GPU here: set it to 'auto' or 'cpu'")
-        # TF32 for what is not in bfloat16; what has to be exact says so (`exact_float32`).
+        # TF32 for matrices not in bfloat16; exact computations ask for `exact_float32`.
         torch.set_float32_matmul_precision("high")
     return result
 
 
 @contextmanager
 def exact_float32() -> Iterator[None]:
-    """Compute matrix products of float32 in float32, and not in TF32, which has three digits."""
+    """Compute matrix products of float32 in float32, and not in TF32 with its three digits."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
@@ -122,22 +122,22 @@ def computes_in_bfloat16(device: torch.device) -> bool:
 
 
 def inference_dtype(device: torch.device) -> torch.dtype:
-    """Return the type of weights that are only read."""
+    """Return the type of weights that are never trained."""
     return torch.bfloat16 if computes_in_bfloat16(device) else torch.float32
 
 
 def dtype_of(wanted: DType, device: torch.device, *, adapter: bool) -> torch.dtype:
-    """Return the type of a model's weights; "auto": bfloat16 under an adapter where the device has it."""
+    """Return the type of a model's weights; "auto": bfloat16 under an adapter if the device has it."""
     if wanted == "auto":
         return inference_dtype(device) if adapter else torch.float32
     return torch.bfloat16 if wanted == "bfloat16" else torch.float32
 
 
 def check_finite(model: torch.nn.Module) -> None:
-    """Check the weights that are trained.
+    """Check the trained weights.
 
     Raises:
-        DivergedError: one is no finite number.
+        DivergedError: one is not finite.
     """
     for name, value in model.named_parameters():
         if value.requires_grad and not bool(torch.isfinite(value).all()):
@@ -145,7 +145,7 @@ def check_finite(model: torch.nn.Module) -> None:
 
 
 def diverged(what: str) -> DivergedError:
-    """Return the error of a training in which something is no finite number."""
+    """Return the error of a training with numbers that are not finite."""
     return DivergedError(
         f"{what}: training has diverged. Train with a smaller learning rate, or in float32 throughout"
     )
@@ -153,12 +153,12 @@ def diverged(what: str) -> DivergedError:
 
 _LOGGERS = ("pytorch_lightning", "lightning_fabric", "lightning.pytorch")
 _KNOWN = (
-    # Batches follow from a step's number, so nothing has to be restored.
+    # Batches follow from a step's number, so there is nothing to restore.
     r".*your dataloader is not resumable",
     r".*does not have many workers which may be a bottleneck",
     r".*You have overridden `transfer_batch_to_device` in `LightningModule`",
     r".*smaller than the logging interval",
-    # Of an attempt that began at the same step.
+    # Of an attempt from the same step.
     r".*Experiment logs directory",
     # Lightning's own use of PyTorch.
     r".*`isinstance\(treespec, LeafSpec\)` is deprecated",
@@ -170,7 +170,7 @@ _KNOWN = (
 
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
-    """Limit Lightning to warnings, without those that do not apply here; transformers draws no progress bars."""
+    """Limit Lightning to warnings that apply here; transformers draws no progress bars."""
     before = {name: logging.getLogger(name).level for name in _LOGGERS}
     bars = transformers_logging.is_progress_bar_enabled()
     for name in _LOGGERS:

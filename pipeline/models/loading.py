@@ -1,8 +1,8 @@
-"""Load models for use, whoever asks them: generators, retrievers, encoders, progress models.
+"""Loads models for use by every caller: generators, retrievers, encoders, progress models.
 
-A model is a folder (a checkpoint of the chain, what a trainer wrote, a LoRA adapter) or a name of the hub. Of what our
-trainers wrote each file is compared with what was saved. A causal model on a GPU runs in vLLM where that is installed
-(`tactics.vllm_loop`), all else in transformers. What comes back has one method for each kind of question:
+A model is a folder (a checkpoint of the chain, a trainer's folder, a LoRA adapter) or a name of the hub. Each file of
+our trainers' models is compared with the saved one. A causal model on a GPU runs in vLLM if that is installed
+(`tactics.vllm_loop`), all else in transformers. Each result has one method for each kind of question:
 
     load_generator(…).suggest(requests)    tactics with log-probabilities; `complete`: answers to any prompts
     load_retriever(…).vectors(texts)       unit vectors, as its index of premises has them; `Retrievers`: of a
@@ -35,7 +35,7 @@ from pipeline.models.tactics.vllm_loop import vllm_loop
 from pipeline.models.trainer_folder import settle
 
 _LONGEST = 2048
-"""Tokens of the longest text for an encoder that would take any: what attention takes grows with the square."""
+"""Tokens of the longest text for an encoder without a limit: attention's cost grows with the square."""
 
 
 def load_generator(
@@ -46,14 +46,14 @@ def load_generator(
     repository: str | None = None,
     kind: Literal["causal", "seq2seq"] | None = None,
 ) -> Generator:
-    """Load a model that generates.
+    """Load a generative model.
 
     Args:
         model: a folder, a LoRA adapter's folder, or a name of the hub.
-        device: where to compute; "auto" is a GPU where there is one.
-        dtype: of the weights; None: bfloat16 on what has it in hardware, else float32.
-        repository: the key of the one whose goals it is asked, for a checkpoint with an adapter for each.
-        kind: the only one that is taken; None: either.
+        device: where to compute; "auto" is a GPU if there is one.
+        dtype: of the weights; None: bfloat16 if the hardware has it, else float32.
+        repository: the key of the goals' repository, for a checkpoint with an adapter for each.
+        kind: the only valid one; None: either.
 
     Raises:
         LearningError: it cannot be loaded, is damaged, or of another kind; or there is no such device.
@@ -76,7 +76,7 @@ def load_generator(
 
 
 def load_progress(model: str | Path, *, device: str = "auto", template: str = "") -> ProgressModel:
-    """Load a progress model. `template`: the text of a step; "": the one that ours learned.
+    """Load a progress model. `template`: the text of a step; "": that of our training.
 
     Raises:
         LearningError: it cannot be loaded, or the template cannot be filled in; or there is no such device.
@@ -85,7 +85,7 @@ def load_progress(model: str | Path, *, device: str = "auto", template: str = ""
 
 
 def load_encoder(model: str | Path, *, device: str = "auto") -> HubEncoder:
-    """Load any encoder that a retriever may have.
+    """Load any encoder fit for a retriever.
 
     Raises:
         LearningError: it cannot be loaded, or is no encoder; or there is no such device.
@@ -106,7 +106,7 @@ class HubEncoder:
         """Return the means over the tokens of texts.
 
         Raises:
-            DivergedError: one is no finite number.
+            DivergedError: a vector is not finite.
         """
         rows = [self._tokens(text, _LONGEST) for text in texts]
         found: list[list[float]] = [[]] * len(rows)

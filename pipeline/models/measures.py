@@ -24,7 +24,7 @@ _GAINS_TO = 10
 
 
 def metrics_of(retrieved: int) -> tuple[str, ...]:
-    """Return the names of what `rate` measures of rankings of this length: no recall beyond it and beyond ten."""
+    """Return the names of `rate`'s measures for rankings of this length: no recall beyond it and beyond ten."""
     return (*(f"recall@{k}" for k in _cuts(retrieved)), "mrr", f"ndcg@{_GAINS_TO}")
 
 
@@ -36,12 +36,13 @@ METRICS = metrics_of(max(CUTS))
 
 
 BASELINES: Mapping[str, str] = {"bm25": "BM25", "mepo": "MePo", "fused": "with BM25"}
-"""What is measured beside a retriever, by the word before its metrics ("bm25 recall@10"): what people call it.
-Selectors that learn nothing, and the retriever's ranking fused with BM25's."""
+"""Baselines beside a retriever, by the word before their metrics ("bm25 recall@10"), with their names for people:
+selectors that learn nothing, and the retriever's ranking fused with BM25's.
+"""
 
 
 def baselines_of(metrics: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """Return an evaluation's metrics by whose they are: the model's under "", each baseline's under its word."""
+    """Group an evaluation's metrics: the model's under "", each baseline's under its word."""
     found: dict[str, dict[str, float]] = {"": {}}
     for name, value in metrics.items():
         word, _, metric = name.rpartition(" ")
@@ -52,7 +53,7 @@ def baselines_of(metrics: Mapping[str, float]) -> dict[str, dict[str, float]]:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean over steps, and the percentile interval in which it lies when theorems are drawn anew."""
+    """A mean over steps, and its percentile interval under a new draw of theorems."""
 
     mean: float
     low: float
@@ -63,8 +64,8 @@ class Interval:
 class Evaluation:
     """The measures of a model on `n` steps of `theorems` theorems, each with its interval.
 
-    `dataset` is the SHA-256 of the questions and the right answers; `scores` what `by_theorem` makes of the metric that
-    promotion looks at; `new_embeddings` the number of premises that had to be embedded for it.
+    `dataset` is the SHA-256 of the questions and the right answers; `scores` is `by_theorem` of promotion's metric;
+    `new_embeddings` the number of premises embedded for it.
     """
 
     metrics: Mapping[str, Interval]
@@ -143,9 +144,9 @@ def summarise(
 
 
 def by_theorem(values: Sequence[float], theorems: Sequence[tuple[str, ...]]) -> list[tuple[str, int, float]]:
-    """Return of each theorem a hash of its name, how many steps it has, and the sum of their values.
+    """Map each theorem, by a hash of its name, to its number of steps, and the sum of their values.
 
-    `theorems` has each step's, by what stays the same when the test set grows: no line numbers.
+    `theorems` has each step's, in terms that do not change when the test set grows: no line numbers.
     """
     found: dict[tuple[str, ...], tuple[int, float]] = {}
     for value, theorem in zip(values, theorems, strict=True):

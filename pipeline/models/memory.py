@@ -1,4 +1,4 @@
-"""Whether a model can be trained in the memory that there is: arithmetic, before hours of download and loading."""
+"""Whether a model can be trained in the available memory: arithmetic, before hours of download and loading."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from pipeline.models.errors import ConfigError
 from store.text import gigabytes
 
 _COPIES = 4
-"""Of a weight that is trained: itself, its gradient, and AdamW's two moments: ZeRO's model states (Rajbhandari et al.
-2020, arXiv:1910.02054, section 3.1), all in the type of the weights. Under an adapter the weights alone count: its own
-are some hundredths of them."""
+"""For a trained weight: itself, its gradient, and AdamW's two moments: ZeRO's model states (Rajbhandari et al. 2020,
+arXiv:1910.02054, section 3.1), all in the type of the weights. Under an adapter the weights alone count: its own are
+some hundredths of them.
+"""
 
 
 def memory_of(device: torch.device) -> int:
-    """Return the memory of a GPU, or what this process may take of the machine's, in bytes."""
+    """Return the memory of a GPU, or this process's limit of the machine's, in bytes."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
     limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
@@ -28,10 +29,10 @@ def memory_of(device: torch.device) -> int:
 def hold_that_it_fits(
     name: str, weights: int, *, device: torch.device, dtype: torch.dtype, adapter: bool
 ) -> None:
-    """Check that a model of so many weights can be trained on a device, its activations left out.
+    """Check that a device has memory for a model's training, without its activations. `weights`: their number.
 
     Raises:
-        ConfigError: it does not fit; the message says what would.
+        ConfigError: it does not fit; the message has a remedy.
     """
     there, needed = memory_of(device), weights * dtype.itemsize * (1 if adapter else _COPIES)
     if needed <= there:

@@ -1,4 +1,4 @@
-"""The files of a model in its folder: which of them are weights, their hashes, and the description beside them.
+"""The files of a model in its folder: their hashes, the weights among them, and the description beside them.
 
     <folder>/checkpoint.json    its description, with the SHA-256 of the other files
     <folder>/…                  the model, its tokenizer
@@ -27,7 +27,7 @@ from store.files import sync_tree
 
 DESCRIPTION = "checkpoint.json"
 ADAPTERS = "adapters"
-"""The folder of a checkpoint that has an adapter for each repository (`pipeline.models.adapters`)."""
+"""The folder with each repository's adapter in a checkpoint (`pipeline.models.adapters`)."""
 
 _INDEX = "model.safetensors.index.json"
 _PART = re.compile(r"model-\d+-of-\d+\.safetensors")
@@ -35,7 +35,7 @@ _ADAPTER = "adapter_model.safetensors"
 _OF_A_REPOSITORY = re.compile(rf"{ADAPTERS}/[^/]+/{re.escape(_ADAPTER)}")
 _WHOLE = (_ADAPTER, "model.safetensors", _INDEX, "pytorch_model.bin")
 
-# Names that transformers and PEFT write, or wrote once, and ours.
+# Names by transformers and PEFT, present and past, and ours.
 MODEL_FILES = (
     *("config.json", "generation_config.json", "model*.safetensors*", "pytorch_model*.bin*", "adapter_*"),
     *(
@@ -52,7 +52,7 @@ _NO_START = (DESCRIPTION, CURVE, "training_args.bin", "base.json")
 
 
 def files_in(folder: Path) -> list[str]:
-    """Return the paths of a folder's files, those in its folders among them, relative to it and in order."""
+    """Return the paths of a folder's files at any depth, relative to it and in order."""
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
@@ -65,8 +65,7 @@ def file_digest(path: Path) -> str:
 def weights_of(names: Collection[str]) -> tuple[str, ...]:
     """Return the names of a folder's files with the weights, in order; () without any.
 
-    An adapter's folder has the adapter, or that of each repository. A large model is in several parts, beside an index
-    that names them.
+    An adapter's folder has the adapter, or that of each repository. A large model is in several parts, beside an index.
     """
     first = next((name for name in _WHOLE if name in names), None)
     if first is None:
@@ -76,8 +75,7 @@ def weights_of(names: Collection[str]) -> tuple[str, ...]:
 
 
 def weights_digest(files: Mapping[str, str]) -> str:
-    """Return the SHA-256 of weights from that of each file, by name: the file's own, or one of all parts' names and
-    digests; "" where no file is weights."""
+    """Return the SHA-256 of weights from each file's by name: one file's own, or one of all parts; "" without any."""
     names = weights_of(files)
     if len(names) < 2:
         return "".join(files[name] for name in names)
@@ -85,21 +83,20 @@ def weights_digest(files: Mapping[str, str]) -> str:
 
 
 def begun(folder: Path) -> str:
-    """Return the SHA-256 of a folder's weights, as `checkpoint_saved` has it; "" where there are none."""
+    """Return the SHA-256 of a folder's weights, as in `checkpoint_saved`; "" without any."""
     names = weights_of([path.name for path in folder.glob("*") if path.is_file()])
     return weights_digest({name: file_digest(folder / name) for name in names})
 
 
 def start_of(folder: Path) -> str:
-    """Return the SHA-256 of all that training from a folder follows from: the weights, each part of them, their
-    configuration, the tokenizer and its template; "" of a hub's model."""
+    """Return the SHA-256 of a folder's files behind a training: weights, configuration, tokenizer; "" without any."""
     result = {path for pattern in MODEL_FILES for path in folder.glob(pattern) if path.is_file()}
     digests = [(path.name, file_digest(path)) for path in sorted(result) if path.name not in _NO_START]
     return hashlib.sha256(json.dumps(digests).encode()).hexdigest() if digests else ""
 
 
 def versions(libraries: Sequence[str]) -> dict[str, str]:
-    """Return the versions of this program, of Python, and of the libraries that a checkpoint's weights follow from."""
+    """Return the versions of this program, of Python, and of the libraries behind a checkpoint's weights."""
     return {
         "python": platform.python_version(),
         **{name: importlib.metadata.version(name) for name in ("everlean", *libraries)},
@@ -110,7 +107,7 @@ def read_about(folder: Path, *, verify: bool = False) -> dict[str, Any] | None:
     """Return the content of checkpoint.json; None without one. `verify` compares the files with it.
 
     Raises:
-        CheckpointError: it cannot be read, or a file is not what was saved.
+        CheckpointError: it cannot be read, or a file differs from the saved one.
     """
     path = folder / DESCRIPTION
     try:
@@ -167,7 +164,7 @@ def locked_folder(folder: Path, name: str, busy: str) -> Iterator[None]:
         raise CheckpointError(f"{folder} cannot be written ({error.strerror})") from error
     with lock:
         try:
-            # Not `store.files.lock`: a loader's workers would have it too, and outlive a process that is killed.
+            # Not `store.files.lock`: a loader's workers would have it too, and outlive a killed process.
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError) as error:
             raise CheckpointError(busy) from error
@@ -175,7 +172,7 @@ def locked_folder(folder: Path, name: str, busy: str) -> Iterator[None]:
 
 
 def changed_file(folder: Path, files: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the first file that is missing or not what was saved, and the SHA-256 that it should have."""
+    """Return the first file that is missing or differs, and its proper SHA-256."""
     for name, wanted in files.items():
         if not (folder / name).is_file() or file_digest(folder / name) != wanted:
             return name, wanted

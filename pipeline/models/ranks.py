@@ -1,6 +1,6 @@
-"""What a process knows of those that learn the same task beside it, by the variables that torchrun sets.
+"""A process's view of the others in the same training, by torchrun's variables.
 
-Each takes its part of every step, the first one alone writes, and they agree on when the run is saved.
+Each takes its part of every step, the first one alone writes, and they agree on when to save the run.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from datetime import timedelta
 from typing import TypeVar
 
 MEETING = "EVERLEAN_RANKS_FILE"
-"""The variable with the path of the file by which they find each other."""
+"""The variable with the path of the file where they meet."""
 T = TypeVar("T")
 
 
 def world() -> int:
-    """Return how many processes were started to learn together; 1 where this one is alone."""
+    """Return the number of processes that learn together; 1 for one alone."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
 def is_first() -> bool:
-    """Return whether this process is the one that writes. Lightning gives those that it starts no RANK."""
+    """Return whether this process is the writing one. Lightning gives the processes it starts no RANK."""
     return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
 
 
@@ -28,7 +28,7 @@ def join(*, timeout_s: float) -> None:
     """Take the GPU of one's own, and meet the other processes.
 
     Args:
-        timeout_s: how long one waits for another; whoever waits for one that has ended is ended from outside.
+        timeout_s: the longest wait for another; something outside ends a wait for a dead one.
     """
     import torch
 
@@ -46,7 +46,7 @@ def join(*, timeout_s: float) -> None:
 
 
 def any_of(value: bool) -> bool:
-    """Return whether it is so in any of the processes, each of which asks."""
+    """Return whether it is so in any of the processes; all must ask."""
     import torch
     from torch import distributed
 
@@ -60,7 +60,7 @@ def any_of(value: bool) -> bool:
 
 
 def of_first(value: T) -> T:
-    """Return what the first of the processes has, each of which asks."""
+    """Return the first process's value; all must ask."""
     from torch import distributed
 
     if not distributed.is_initialized():
@@ -71,7 +71,7 @@ def of_first(value: T) -> T:
 
 
 def meet() -> None:
-    """Wait until all processes are here, where they know each other yet."""
+    """Wait for all processes, if they have joined."""
     from torch import distributed
 
     if distributed.is_initialized():

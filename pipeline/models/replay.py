@@ -1,8 +1,8 @@
 """Replay: rows of earlier tasks, learned again beside a new task's; of every model.
 
-The rows come out of the frozen datasets of the earlier tasks, which are a job's inputs like its own: what the log had
-when each was learned. Each repository has the same share, whatever its size: of so many rows in all, as many of each
-are drawn once for a task, and the repositories take turns.
+The rows come out of the frozen datasets of the earlier tasks, which are a job's inputs like its own: the log's content
+when each was learned. Each repository has the same share, whatever its size: the same number of each is drawn once for
+a task, and the repositories take turns.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Replay(Generic[T]):
     def __init__(self, rows: Mapping[str, Sequence[T]], *, seed: int) -> None:
         """Args:
         rows: of each task; a task without any counts as none.
-        seed: decides which are drawn.
+        seed: of the draws.
         """
         self.tasks = {name: tuple(own) for name, own in rows.items() if own}
         self._seed = seed
@@ -47,9 +47,9 @@ class Replay(Generic[T]):
 
         Args:
             earlier: the tasks.
-            read: returns at most so many rows of a task's training split (`chosen`).
-            size: how many rows in all; 0: none, and nothing is read.
-            seed: decides which.
+            read: returns at most a number of rows of a task's training split (`chosen`).
+            size: rows in all; 0: none, and nothing is read.
+            seed: of the choice.
 
         Raises:
             LearningError: a dataset cannot be read.
@@ -67,7 +67,7 @@ class Replay(Generic[T]):
         return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
     def turn(self, number: int) -> str:
-        """Return the task whose turn it is: each once in as many turns as there are, in an order that changes."""
+        """Return the task for a turn: each once in a round, in an order that changes."""
         names = tuple(self.tasks)
         rng = _random(self._seed, _TURNS, number // len(names))
         return names[int(rng.permutation(len(names))[number % len(names)])]
@@ -77,11 +77,11 @@ class Replay(Generic[T]):
         return np.random.Generator(np.random.Philox(key=[self._seed, _DRAWS], counter=[0, 0, 0, step]))
 
     def beside(self, new: int, share: float) -> list[tuple[str, T]]:
-        """Return rows to learn beside so many new ones, each with its task's name; none twice.
+        """Return rows to learn beside new ones, each with its task's name; none twice.
 
         Args:
-            new: how many new rows there are.
-            share: of all rows, new and replayed, that of the replayed ones, below 1; less where there are not as many.
+            new: the number of new rows.
+            share: of all rows, new and replayed, that of the replayed ones, below 1; less if there are too few.
         """
         wanted = round(new * share / (1 - share))
         left = {
@@ -99,18 +99,17 @@ class Replay(Generic[T]):
 
 
 def replayable(task: TaskData, earlier: Sequence[TaskData], config: Config) -> list[TaskData]:
-    """Return the earlier tasks whose rows a task's training may learn again: with LoRA by repository those of its own
-    repository alone, since another's adapter learns what is that one's."""
+    """Return the earlier tasks to replay in a task's training: with LoRA by repository, those of its own repository."""
     return [one for one in earlier if one.name == task.name or not config.lora_by_repository]
 
 
 def version_before(task: TaskData, earlier: Sequence[TaskData]) -> TaskData | None:
-    """Return the last of the earlier tasks that is a version of a task: what a repository had before it grew."""
+    """Return the last earlier version of a task: the same repository before it grew."""
     return next((one for one in reversed(earlier) if one.name == task.name), None)
 
 
 def chosen(rows: Sequence[T], most: int, seed: int) -> Sequence[T]:
-    """Return at most so many rows, each with the same chance, in their order."""
+    """Return at most `most` rows, each with the same chance, in their order."""
     if len(rows) <= most:
         return rows
     places = _random(seed, _CHOICE).choice(len(rows), most, replace=False)

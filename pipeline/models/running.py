@@ -1,7 +1,7 @@
 """Run a trainer of transformers or TRL: quiet, reported, saved, in as many processes as Accelerate starts.
 
 With `Saves` an interrupted run continues from the last saved step and ends with exactly the weights of an uninterrupted
-one. A saved step counts once all of it is on the disk; then the earlier ones are removed.
+one. A saved step counts once it is completely on the disk; then the earlier ones are removed.
 
     <saves.folder>/checkpoint-<step>/       the model, the optimiser, the random state; and `whole`, written last, with
                                             the SHA-256 of each: what a disk has damaged since is passed over
@@ -64,9 +64,9 @@ class Saves:
 
     Attributes:
         folder: of this run alone: of the same model, data and settings.
-        every_s: seconds from one save to the next; infinite: only at the end, where the trainer itself is set to save,
-            and where a job is preempted (`pipeline.jobs.preemption`).
-        tensorboard: the folder for TensorBoard's files; None: one beside the saves, where the trainer reports to it.
+        every_s: seconds between two saves; infinite: only at the end, if the trainer itself is set to save,
+            and at a preemption (`pipeline.jobs.preemption`).
+        tensorboard: the folder for TensorBoard's files; None: one beside the saves, if the trainer reports to it.
     """
 
     folder: Path
@@ -75,24 +75,24 @@ class Saves:
 
     @property
     def report_to(self) -> str:
-        """The tracker that a trainer with these saves reports to."""
+        """The tracker for a trainer with these saves."""
         return "none" if self.tensorboard is None else "tensorboard"
 
 
 def run(trainer: Any, on_step: OnStep, saves: Saves | None = None) -> int:
-    """Run a trainer to its end, quietly, from where it was saved; return its optimiser steps, those before among them.
+    """Run a trainer quietly to its end, from its last save; return its optimiser steps, earlier ones among them.
 
     Args:
         trainer: of transformers or TRL.
         on_step: takes (optimiser steps done, in all) after each.
-        saves: where it is saved; None: nowhere.
+        saves: folder and interval of its saves; None: no saves.
 
     Raises:
-        DivergedError: a logged loss or a trained weight is no finite number.
-        CheckpointError: the disk refused; what was saved before stays.
+        DivergedError: a logged loss or a trained weight is not finite.
+        CheckpointError: the disk refused; earlier saves stay.
         Yielded: the job was preempted, and the run is saved.
     """
-    # They print to stdout, where a job writes its lines for the daemon.
+    # They print to stdout, which belongs to the job's lines for the daemon.
     for callback in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(callback)
     trainer.add_callback(_StepReports(on_step))
@@ -108,7 +108,7 @@ def run(trainer: Any, on_step: OnStep, saves: Saves | None = None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FitResult:
-    """The facts of a training run: rows it saw, rows it dropped, optimiser steps, and its measures, by name."""
+    """The facts of a training run: used rows, dropped rows, optimiser steps, and its measures, by name."""
 
     rows: int
     dropped: int
@@ -117,12 +117,12 @@ class FitResult:
 
 
 class LibraryTrainer(abc.ABC):
-    """What LeanDojo's trainers have in common: their arguments of that name, and how they run, report and write.
+    """The common part of LeanDojo's trainers: arguments, running, reporting and writing.
 
     Attributes:
-        model_name, output_dir: as LeanDojo-v2's trainers have them.
-        device: where.
-        settings: what a checkpoint follows from beside its model and its data.
+        model_name, output_dir: as in LeanDojo-v2's trainers.
+        device: where to compute.
+        settings: the origin of a checkpoint beside its model and its data.
     """
 
     kind: ClassVar[str]
@@ -140,9 +140,9 @@ class LibraryTrainer(abc.ABC):
         """Args:
         model_name: a folder, or a name of the hub.
         output_dir: the model's folder.
-        device: "auto" (GPUs where there are any), "cpu" or "cuda".
+        device: "auto" (GPUs if there are any), "cpu" or "cuda".
         report_to: transformers' names of trackers: "tensorboard", "wandb", "mlflow", "trackio", as they are set up.
-        callbacks: transformers' or of its shape, told of each run.
+        callbacks: transformers' or of its shape, for each run.
 
         Raises:
             ConfigError: there is no such tracker or device.
@@ -155,7 +155,7 @@ class LibraryTrainer(abc.ABC):
         self._curve = Curve()
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments that all trainers of transformers and TRL share."""
+        """Return the common arguments of all trainers of transformers and TRL."""
         return {
             "output_dir": self.output_dir,
             "use_cpu": self.device.type == "cpu",
@@ -169,7 +169,7 @@ class LibraryTrainer(abc.ABC):
         }
 
     def follows_from(self) -> dict[str, Any]:
-        """Return what a checkpoint follows from beside its data, the settings of this trainer among it."""
+        """Return a checkpoint's origin beside its data, the settings of this trainer among it."""
         return {
             "base": self.model_name,
             "begun": start_of(Path(self.model_name)),
@@ -181,7 +181,7 @@ class LibraryTrainer(abc.ABC):
         return {}
 
     def description(self, rows: str, fitted: FitResult, seconds: float) -> dict[str, Any]:
-        """Return the content of the checkpoint.json of `output_dir`; `rows` is the SHA-256 of what was learned."""
+        """Return the content of the checkpoint.json of `output_dir`; `rows` is the SHA-256 of the rows."""
         return {
             "kind": self.kind,
             **self.follows_from(),
@@ -197,7 +197,7 @@ class LibraryTrainer(abc.ABC):
         """Train the model on rows; `saves`: folder and interval of the run's saves, None: no saves.
 
         Raises:
-            NothingToLearnError: none of them can be used. DivergedError: a loss was no finite number.
+            NothingToLearnError: no row can be used. DivergedError: a loss was not finite.
             CheckpointError: the disk refused; the saved steps stay. Yielded: the job was preempted, and the run is
                 saved.
         """
@@ -211,7 +211,7 @@ class LibraryTrainer(abc.ABC):
         """
 
     def said(self, fitted: FitResult) -> dict[str, Any]:
-        """Return the fields of a description that are about this training."""
+        """Return a description's fields about this training."""
         return {"fitted": {**asdict(fitted), "measures": dict(fitted.measures)}, **self.about()}
 
     def drive(self, trainer: Any, on_step: OnStep, saves: Saves | None = None) -> int:
@@ -245,17 +245,17 @@ def made_by(
     save_minutes: float,
     tensorboard: Path | None,
 ) -> Checkpoint:
-    """Return a step's checkpoint; where it does not exist, train it, from the last step that was saved.
+    """Return a step's checkpoint; if it does not exist, train it, from the last saved step.
 
     Args:
-        begin: makes the trainer, of a folder in which nothing is written and transformers' name of a tracker.
+        begin: makes the trainer, of a folder to stay empty and transformers' name of a tracker.
         step: of the chain.
         chain: of the model.
-        rows: returns what is learned, as the model is shown it.
-        about: returns what the checkpoint's description has of the rows.
-        warn: returns the checkpoint's warnings, or refuses what came out.
-        save_minutes: from one save to the next.
-        tensorboard: the folder for TensorBoard's files; None: none are written.
+        rows: returns the rows to learn.
+        about: returns the description's fields about the rows.
+        warn: returns the checkpoint's warnings, or refuses the result.
+        save_minutes: between two saves.
+        tensorboard: the folder for TensorBoard's files; None: there are none.
 
     Raises:
         LearningError: see `LibraryTrainer.fit`; or of `rows` and `warn`, or another process makes the same checkpoint.
@@ -297,7 +297,7 @@ def _run_saved(trainer: Any, saves: Saves) -> None:
 
 
 def trackers(report_to: str | Sequence[str]) -> list[str]:
-    """Return transformers' names of the trackers that a run reports to; none of "none".
+    """Return transformers' names of a run's trackers; none of "none".
 
     Raises:
         ConfigError: there is none of this name, or its library is not installed.
@@ -315,9 +315,9 @@ def trackers(report_to: str | Sequence[str]) -> list[str]:
 
 @contextmanager
 def _own_run(reported_to: Sequence[str]) -> Iterator[None]:
-    """End the run of W&B that a training begins: transformers leaves it open, and the next training would go on in it.
+    """End the run of W&B of one training: transformers leaves it open, and the next training would go on in it.
 
-    A run that the caller began goes on. The other trackers' runs end by themselves.
+    The caller's own run goes on. The other trackers' runs end by themselves.
     """
     if "wandb" not in reported_to:
         yield
@@ -342,14 +342,14 @@ def mean_loss(history: Iterable[Mapping[str, Any]]) -> float:
 
 
 def wait(device: torch.device) -> None:
-    """Wait for the other processes of the run, where there are any."""
+    """Wait for the other processes of the run, if there are any."""
     if world() > 1:
         # Without `cpu` Accelerate takes processes on CPUs for single ones, and does not wait.
         PartialState(cpu=device.type == "cpu").wait_for_everyone()
 
 
 class _StepReports(TrainerCallback):  # type: ignore[misc]
-    """Reports each step, and ends a run whose loss is not a finite number."""
+    """Reports each step, and ends a run with a loss that is not finite."""
 
     def __init__(self, on_step: OnStep) -> None:
         self._on_step = on_step
@@ -361,7 +361,7 @@ class _StepReports(TrainerCallback):  # type: ignore[misc]
         control: TrainerControl,
         **_: Any,
     ) -> None:
-        # transformers leaves the last steps out of the log where they are no round number.
+        # transformers leaves the last steps out of the log unless they are a round number.
         control.should_log |= state.global_step >= state.max_steps
         if not preemption.wanted():
             # After a preemption saving comes first: the reader of these lines may have exited.
@@ -377,7 +377,7 @@ class _StepReports(TrainerCallback):  # type: ignore[misc]
     ) -> None:
         for name in _WATCHED:
             if name == "grad_norm" and args.fp16:
-                continue  # where it overflows, the step is skipped
+                continue  # if it overflows, the step is skipped
             value = (logs or {}).get(name)
             if value is not None and not math.isfinite(value):
                 raise diverged(f"{name} of step {state.global_step} is {value}")
@@ -444,7 +444,7 @@ class _SaveCallback(TrainerCallback):  # type: ignore[misc]
 
 
 def _newest_whole(folder: Path) -> Path | None:
-    """Return the newest saved step of a run; remove what an interrupted save left, and what is damaged."""
+    """Return the newest whole step of a run; remove an interrupted save's remains, and damaged files."""
     result: list[tuple[int, Path]] = []
     if is_first():
         for path in folder.glob("checkpoint-*"):

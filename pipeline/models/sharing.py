@@ -1,11 +1,11 @@
-"""Share a checkpoint: a folder that other programs load, with a model card.
+"""Shares a checkpoint: a folder for other programs, with a model card.
 
     sentence-transformers   `SentenceTransformer(folder)`: a retriever, with its pooling; an adapter is merged
     transformers            `AutoModel….from_pretrained(folder)`: every weight; an adapter is merged into its base
     peft                    `PeftModel.from_pretrained(base, folder)`: a tactic model's adapter alone
 
-What names places of this machine stays behind. The card (README.md) has the measures of the
-log, the baselines' beside them, as text and as the hub reads them.
+Names of places on this machine are left out. The card (README.md) has the log's measures, beside those of the
+baselines, as text and for the hub.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FORMATS: Mapping[ModelKind, tuple[Format, ...]] = {
     "tactics": ("transformers", "peft"),
     "progress": ("transformers",),
 }
-"""What each model can be written as, the usual one first."""
+"""The formats of each model, the usual one first."""
 CARD = "README.md"
 _STAY = (DESCRIPTION, BASE, "training_args.bin")
 _TASKS: Mapping[ModelKind, tuple[str, str]] = {
@@ -44,7 +44,7 @@ _TASKS: Mapping[ModelKind, tuple[str, str]] = {
     "tactics": ("text-generation", "tactic prediction"),
     "progress": ("text-classification", "steps that remain"),
 }
-"""The hub's name of what a model does, and ours."""
+"""The hub's name of a model's task, and ours."""
 
 
 _SIDES = {
@@ -62,10 +62,10 @@ class SharingError(LearningError):
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What is shared: a checkpoint of a chain, what the log says of it, and the repositories that it learned from.
+    """The thing to share: a checkpoint of a chain, its row in the log's view, and the repositories it learned from.
 
-    `repositories` are in the order in which they were learned. Of a checkpoint with an adapter for each repository that
-    of `repository` is shared, and nothing of the others.
+    `repositories` are in the order of learning. Of a checkpoint with an adapter for each repository, that of
+    `repository` is shared, and nothing of the others.
 
     Raises:
         SharingError: the checkpoint has adapters and the repository is none of theirs, or it has none and names one.
@@ -100,11 +100,11 @@ class Shared:
 
     @property
     def learned(self) -> Sequence[str]:
-        """The repositories that what is shared has learned from."""
+        """The repositories behind the shared weights."""
         return self.repositories if self.repository is None else (self.repository,)
 
     def format(self, wanted: str | None) -> Format:
-        """Return the format that is wanted; None: an adapter as one, else the model's usual one.
+        """Return a format by its name; None: an adapter as one, else the model's usual one.
 
         Raises:
             SharingError: the model has no such format.
@@ -132,7 +132,7 @@ def shared_of(
     *,
     repository: str | None,
 ) -> Shared:
-    """Return what is shared of a checkpoint, or of a repository's adapter in it.
+    """Return the shared part of a checkpoint: all of it, or a repository's adapter.
 
     Args:
         models: the folder of the chains.
@@ -151,7 +151,7 @@ def shared_of(
 
 
 def write_shared(shared: Shared, out: Path, wanted: str | None = None) -> Format:
-    """Write a checkpoint as a folder that other programs load, complete or not at all; return its format.
+    """Write a checkpoint as a folder for other programs, complete or not at all; return its format.
 
     Args:
         shared: the checkpoint.
@@ -159,7 +159,7 @@ def write_shared(shared: Shared, out: Path, wanted: str | None = None) -> Format
         wanted: the format; None as `Shared.format`.
 
     Raises:
-        SharingError: there is no such format, or the folder is there already.
+        SharingError: there is no such format, or the folder exists already.
         CheckpointError: the checkpoint is missing or damaged, or the disk refused.
         ModelError: an adapter's base cannot be loaded.
     """
@@ -220,7 +220,7 @@ def _merge(shared: Shared, out: Path) -> None:
 
 
 def _name_base(shared: Shared, out: Path) -> None:
-    """Name the base by what the chain began with: a name of the hub, where it was one."""
+    """Name the base by the chain's beginning: a name of the hub, if it was one."""
     path = out / ADAPTER
     config = json.loads(path.read_text(encoding="utf-8"))
     config["base_model_name_or_path"] = shared.row.base
@@ -242,7 +242,7 @@ def _write_modules(out: Path, config: Mapping[str, Any]) -> None:
             }
             for number, (path, kind) in enumerate(modules)
         ],
-        # The longest text that it was trained on: a state. Premises were cut at max_seq_len.
+        # The longest text in its training: a state. Premises were cut at max_seq_len.
         "sentence_bert_config.json": {
             "max_seq_length": int(config["data_max_seq_len"]),
             "do_lower_case": False,

@@ -1,4 +1,4 @@
-"""The jobs `train_tactics` and `train_grpo` with premises beside the rows: the one place that knows both models."""
+"""The jobs `train_tactics` and `train_grpo` with premises beside the rows: the one place with both models."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def train(spec: JobSpec[TrainTacticsSpec], reporter: Reporter) -> dict[str, Any]
 
 def train_grpo(spec: JobSpec[TrainGrpoSpec], reporter: Reporter) -> dict[str, Any]:
     """Train a tactic model with Lean's reward on one task's goals and measure it on all tasks so far."""
-    # Here, since it loads trl's trainer and Lean's pool, which `train` does not need.
+    # Here, since it loads trl's trainer and Lean's pool; `train` needs neither.
     from pipeline.models.tactics.grpo_job import GrpoJob
 
     order = spec.parameters
@@ -39,7 +39,7 @@ def train_grpo(spec: JobSpec[TrainGrpoSpec], reporter: Reporter) -> dict[str, An
 
 
 def row_premises(retriever: RetrieverSpec) -> RowPremises:
-    """Return what finds premises for the rows of a task, among its dataset's."""
+    """Return the finder of premises for the rows of a task, among its dataset's."""
 
     def of(task: TaskData) -> FindPremises:
         finder = load_finder(retriever, Corpus(task.dataset / "corpus.jsonl"), repository=task.name)

@@ -1,7 +1,7 @@
-"""Texts that models read, all from one proof state: the retriever's query and documents, and states cut to fit.
+"""Texts for models, all from one proof state: the retriever's query and documents, and states cut to fit.
 
 Query and document are LeanDojo's (`format_state` and `Premise.serialize` of LeanDojo-v2's `lean_agent/common.py`), so
-that its checkpoints see what they were trained on. Imports no torch and no NumPy.
+that its checkpoints see the texts of their training. Imports no torch and no NumPy.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def without_marks(text: str) -> str:
 
 
 def fitting_state(state: str, fits: Callable[[str], bool]) -> str:
-    """Return the longest text that fits: fewer goals, then fewer of the oldest hypotheses, then the target's end."""
+    """Return the longest fitting text: fewer goals, then fewer of the oldest hypotheses, then the target's end."""
     if fits(state):
         return state
     goals = split_goals(state_text(state)) or [""]
@@ -45,7 +45,7 @@ def fitting_state(state: str, fits: Callable[[str], bool]) -> str:
 
 
 def least(low: int, high: int, enough: Callable[[int], bool]) -> int:
-    """Return the least number from `low` that is enough, `high` where none before it is."""
+    """Return the least sufficient number from `low`, or `high`."""
     while low < high:
         middle = (low + high) // 2
         if enough(middle):
@@ -70,10 +70,10 @@ def query_text(state: str) -> str:
 
 
 def document_text(full_name: str, code: str) -> str:
-    """Return a premise's code with the name that it declares marked, as `<a>Full.name</a>`.
+    """Return a premise's code with its declared name marked, as `<a>Full.name</a>`.
 
-    `_root_.Full.name` is marked at each of its places, then the longest dotted ending of the name that follows white
-    space (perhaps in French quotes), at each of its places. Where the name is not in the code, the code stays.
+    `_root_.Full.name` is marked at each of its places, then the longest dotted ending of the name behind white space
+    (perhaps in French quotes), at each of its places. Without the name in it, the code stays.
     """
     marked = f"{MARK_START}{full_name}{MARK_END}"
     code = code.replace(f"_root_.{full_name}", marked)

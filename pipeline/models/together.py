@@ -1,8 +1,8 @@
-"""Start processes that learn one task together, each on a GPU of its own, as torchrun would.
+"""Starts the processes of one common training, each on a GPU of its own, as torchrun would.
 
-A job that leases several GPUs starts its own program again for each and computes nothing meanwhile: it passes on what
-the first one reports, tells all to save where it is preempted, and ends all where one fails (`pipeline.models.ranks`).
-torchrun's own agent takes a process that has saved and ended for a failed one, and kills the others meanwhile.
+A job with several GPUs starts its own program again for each and computes nothing meanwhile: it passes on the reports
+of the first one, tells all to save at a preemption, and ends all if one fails (`pipeline.models.ranks`). torchrun's own
+agent takes a process that has saved and ended for a failed one, and kills the others meanwhile.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from pipeline.models.ranks import MEETING
 
 
 def learn_together(count: int, spec: Path, report: Callable[[int, int, str], object]) -> None:
-    """Run this job's program in so many processes to their end.
+    """Run this job's program in several processes to their end.
 
     Args:
         count: at least two.
-        spec: the job's specification, which all of them read.
+        spec: the job's specification, for all of them.
         report: takes (steps done, steps in all, a note).
 
     Raises:
@@ -54,12 +54,12 @@ def learn_together(count: int, spec: Path, report: Callable[[int, int, str], obj
 
 
 class _Ranks:
-    """The processes, and what they have said."""
+    """The processes, and their reports."""
 
     def __init__(self, report: Callable[[int, int, str], object]) -> None:
         self.processes: list[subprocess.Popen[bytes]] = []
         self.told = False
-        """Whether they are to save and end."""
+        """Whether they have the order to save and end."""
         self._report = report
         self._failures: list[JobError] = []
 
@@ -75,7 +75,7 @@ class _Ranks:
         self.send(number)
 
     def hear(self, one: subprocess.Popen[bytes]) -> None:
-        """Read what a process says to its end, and end the others where it failed: they would wait for it."""
+        """Read a process's lines to its end; if it failed, end the others, which would wait for it."""
         assert one.stdout is not None
         with one.stdout as lines:
             for raw in lines:
@@ -94,7 +94,7 @@ class _Ranks:
             )
 
     def raise_end(self) -> None:
-        """Raise how they have ended, if not with their work done.
+        """Raise the common error unless all have done their work.
 
         Raises:
             JobError, Yielded, SystemExit: see `learn_together`; the last, preempted and not saved.
@@ -102,10 +102,10 @@ class _Ranks:
         ends = [one.returncode for one in self.processes]
         ended_well = set(ends) <= {0, STATUS}
         if self.told and not ended_well:
-            # One that ended without saving leaves the others a connection that fails, which is no failure of the job.
+            # A process ending without saving leaves the others a broken connection, which is no failure of the job.
             raise SystemExit(128 + signal.SIGTERM)
         if self._failures:
-            # Where one fails with a reason, the others may crash.
+            # If one fails with a reason, the others may crash.
             raise min(self._failures, key=lambda failure: failure.reason == "crashed")
         if not ended_well:
             raise JobError(
@@ -116,7 +116,7 @@ class _Ranks:
 
 
 def _start(processes: list[subprocess.Popen[bytes]], count: int, spec: Path) -> None:
-    """Start the processes; what is started is in the list at once."""
+    """Start the processes, each in the list at once."""
     environment = {
         # The hub's key goes by a pipe.
         **{name: value for name, value in os.environ.items() if name != HUB_KEY.variable},

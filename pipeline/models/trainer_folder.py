@@ -1,4 +1,4 @@
-"""The folder of a trainer that is used as a library: one that is written again and again, and no chain.
+"""The folder of a trainer used as a library: one to write again and again, and no chain.
 
 It always holds a complete model, the earlier or the new one (`publish`): new files are written beside, flushed, and
 renamed as a whole to `.ready`; from then on they count, and take the places of the earlier ones. If a process is killed

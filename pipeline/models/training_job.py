@@ -2,21 +2,21 @@
 
 Each model has a `TrainingJob`; its parameters are a `TrainSpec`.
 
-The task's dataset is the job's inputs, which its first attempt copies into the chain's folder. There it stays read-only
-(`pipeline.models.datasets.dataset_of(chain, job)`): with its checkpoint it becomes one of the later jobs' `tasks`.
+The job's inputs are the task's dataset. Its first attempt copies them into the chain's folder, where they stay
+read-only (`pipeline.models.datasets.dataset_of(chain, job)`): with its checkpoint the dataset becomes one of the later
+jobs' `tasks`.
 
-Emitted are `checkpoint_saved`,
-then one `evaluation_finished` for each test split, the earlier tasks' first and its own last, one for its own val
-split, and one of the checkpoint that it began from, on its own test split; a split with nothing to measure has none and
-is listed in the result's `unmeasured`. A job that is started again
-repeats the kept measurements word for word, and makes the missing ones:
+It emits `checkpoint_saved`, then one `evaluation_finished` for each test split, the earlier tasks' first and its own
+last, one for its own val split, and one of its first checkpoint, on its own test split; a split with nothing to measure
+has none and is listed in the result's `unmeasured`. A job started again repeats the kept measurements word for word,
+and makes the missing ones:
 
     <chain>/.evaluations/<hash>.json      the measurement, as the event has it, and its scores
 
-What an unchanged adapter of a repository did once it is not asked again, whatever checkpoint holds it.
+An unchanged adapter of a repository is measured once, whatever checkpoint holds it.
 
-A job whose specification names a folder does not train: it takes the model that lies there (`pipeline.models.added`),
-and measures it in the same way.
+A job with a folder in its specification does not train: it takes the model in the folder (`pipeline.models.added`), and
+measures it in the same way.
 
 Fails with the `reason` of a LearningError; no failure makes a checkpoint, and none changes another.
 """
@@ -80,7 +80,7 @@ def configured(read: Callable[[Mapping[str, Any]], T], values: Mapping[str, Any]
     """Return a configuration, read from its fields.
 
     Raises:
-        JobError: the configuration does not take them.
+        JobError: the fields are no valid configuration.
     """
     try:
         return read(values)
@@ -90,7 +90,7 @@ def configured(read: Callable[[Mapping[str, Any]], T], values: Mapping[str, Any]
 
 @contextmanager
 def failures(what: str) -> Iterator[None]:
-    """Turn errors of training, the log and the disk into the job's failure, which names `what`.
+    """Turn errors of training, the log and the disk into the job's failure, with the name `what`.
 
     Raises:
         JobError: with the `reason` of a LearningError; "dataset_not_exported" of the log; "disk" of the system.
@@ -135,7 +135,7 @@ class Measuring(abc.ABC, Generic[C]):
         self._loaded: tuple[str, Any] | None = None
 
     def loaded(self, source: str | Path, load: Callable[[str], M]) -> M:
-        """Return what a model's folder is loaded as; the last one stays loaded."""
+        """Return a model's folder as loaded by `load`; the last one stays loaded."""
         if self._loaded is None or self._loaded[0] != str(source):
             # Before the next is loaded: the GPU might not hold two.
             self._loaded = None
@@ -145,15 +145,15 @@ class Measuring(abc.ABC, Generic[C]):
 
     @abc.abstractmethod
     def paths(self, task: TaskData, split: str) -> tuple[Path, ...]:
-        """Return the files of a dataset that a measurement reads, there or not."""
+        """Return the dataset's files behind a measurement, there or not."""
 
     @abc.abstractmethod
     def settings(self) -> list[Any]:
-        """Return the other values that decide a measurement."""
+        """Return the other values behind a measurement."""
 
     @abc.abstractmethod
     def measure(self, checkpoint: str, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
-        """Measure a checkpoint on one split of a task, whose files are there.
+        """Measure a checkpoint on one split of a task, with its files there.
 
         Raises:
             NothingToLearnError: there is nothing to measure.
@@ -224,7 +224,7 @@ class Measuring(abc.ABC, Generic[C]):
 
 
 class _Kept(BaseModel):
-    """A measurement on disk: its event, and the payload that the event names."""
+    """A measurement on disk: its event, and the event's payload."""
 
     body: EvaluationFinished
     scores: str
@@ -242,10 +242,10 @@ def _read_kept(path: Path) -> _Kept | None:
 
 
 def dataset_taken(spec: JobSpec[Any], chain: Path) -> Path:
-    """Return the folder of a job's dataset, made of its inputs if it is not there yet.
+    """Return the folder of a job's dataset, made of its inputs at the first call.
 
     Raises:
-        JobError: an input is not there, or damaged.
+        JobError: an input is missing or damaged.
         OSError: the chain's folder cannot be written.
     """
 
@@ -275,7 +275,7 @@ class TrainingJob(Measuring[C]):
 
     def __init__(self, config: C, spec: JobSpec[TrainSpec], reporter: Reporter) -> None:
         self.order = order = spec.parameters
-        # Every checkpoint answers the same questions, and the seed draws them.
+        # Every checkpoint answers the same questions, drawn by the seed.
         super().__init__(Chain(order.chain), config, spec.job, reporter)
         seed = (config.seed + order.refused) % 2**32
         self.config: C = replace(config, seed=seed)  # type: ignore[type-var]  # subclasses are dataclasses
@@ -288,14 +288,14 @@ class TrainingJob(Measuring[C]):
 
     @property
     def tensorboard(self) -> Path | None:
-        """The folder for TensorBoard's files of this training; None: none are written."""
+        """The folder for TensorBoard's files of this training; None: there are none."""
         return None if self.order.tensorboard is None else self.order.tensorboard / self.spec.job
 
     def dataset(self) -> tuple[Path, int]:
-        """Return the task's dataset and the log position that it shows.
+        """Return the task's dataset and its log position.
 
         Raises:
-            DatasetError: the dataset that is there is damaged.
+            DatasetError: the existing dataset is damaged.
             JobError, OSError: see `dataset_taken`.
         """
         place = dataset_taken(self.spec, self.order.chain)
@@ -303,7 +303,7 @@ class TrainingJob(Measuring[C]):
 
     @abc.abstractmethod
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
-        """Return the checkpoint that the task leads to, made if need be.
+        """Return the task's checkpoint, made if need be.
 
         Raises:
             LearningError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another
@@ -312,19 +312,19 @@ class TrainingJob(Measuring[C]):
 
     @abc.abstractmethod
     def facts_of(self, folder: Path) -> dict[str, Any]:
-        """Load a model's folder; return what a checkpoint.json of its kind has beside.
+        """Load a model's folder; return the further fields of a checkpoint.json of its kind.
 
         Raises:
             LearningError: it holds no such model.
         """
 
     def _made(self, task: TaskData) -> Checkpoint:
-        """Train the task, or take the model that the specification names."""
+        """Train the task, or take the model in the specification."""
         folder = self.order.taken
         if folder is None:
             if world() == 1 and len(self.spec.gpus) > 1:
                 learn_together(len(self.spec.gpus), self.spec.directory / "spec.json", self.reporter.progress)
-                # What they have made is there, and is read.
+                # Their results exist: read them.
             reports = StepReports(self.reporter, f"training on {task.name}")
             return self.learn(task, reports if is_first() else lambda _done, _total: None)
         self.reporter.progress(0, 1, f"taking {folder}")
@@ -337,7 +337,7 @@ class TrainingJob(Measuring[C]):
         try:
             facts = self.facts_of(folder)
         except (CheckpointError, ModelError) as error:
-            # As it lies there, it would fail again.
+            # In its place it would fail again.
             raise ConfigError(str(error)) from error
         return add(
             folder,
@@ -351,7 +351,7 @@ class TrainingJob(Measuring[C]):
         )
 
     def _learn_beside_others(self) -> dict[str, Any]:
-        """Do the part of one of the processes that learn together."""
+        """Do one process's part of a common training."""
         join(timeout_s=self.config.to_dict().get("timeout_seconds", _DAY_S))
         with failures(self.order.repository):
             dataset, position = self.dataset()
@@ -362,7 +362,7 @@ class TrainingJob(Measuring[C]):
         """Train and measure; return the job's summary.
 
         Raises:
-            JobError: with the reasons of the module's docstring.
+            JobError: with the reasons in the module's docstring.
         """
         order = self.order
         if world() > 1:
@@ -417,13 +417,15 @@ class TrainingJob(Measuring[C]):
         )
 
     def _curve(self, folder: Path) -> BlobRef | None:
-        """Stage the curve of a checkpoint; None where none lies in its folder."""
+        """Stage the curve of a checkpoint; None if its folder has none."""
         path = folder / CURVE
         return self.reporter.stage(path.read_bytes()) if path.is_file() else None
 
     def _measure_all(self, made: str, tasks: Sequence[TaskData]) -> dict[str, Any]:
-        """Measure on the test set of every task, the newest one last, on the newest one's val set, and the checkpoint
-        in use on the newest test set: what is not learned shows only beside what it knew."""
+        """Measure on every task's test set, the newest last, and on the newest val set.
+
+        The checkpoint in use is measured on the newest test set too: the comparison shows a failure to learn.
+        """
         new, parent = tasks[-1], self.order.parent
         wanted = [*((made, task, "test") for task in tasks), (made, new, "val")]
         wanted += [] if parent is None else [(parent, new, "test")]
@@ -438,7 +440,7 @@ class TrainingJob(Measuring[C]):
             except CheckpointError as error:
                 if checkpoint == made:
                     raise
-                # A model that was offered is to take the place of one that is damaged, too.
+                # A new model may also replace a damaged one.
                 found = str(error)
             if isinstance(found, str):
                 unmeasured.append({"task": task.name, "split": split, "reason": found})
