@@ -1,4 +1,4 @@
-"""The progress model: the number of steps that a proof still needs, predicted from a state and its next step.
+"""The progress model: the number of steps left in a proof, predicted from a state and its next step.
 
 It orders a search as LeanProgress does (arXiv:2502.17925).
 """

@@ -1,12 +1,12 @@
 """Train a progress model on a task on top of a checkpoint, and measure its errors; the job `train_progress`.
 
 The configuration is a `ProgressConfig`. The model learns the steps of the training side, and those of the val side
-choose the best epoch; where that has none, proofs of the training side do. Proofs of earlier tasks' training sides are
-replayed beside the new ones (`pipeline.models.replay`).
+choose the best epoch; without any, proofs of the training side do. Proofs of earlier tasks' training sides are replayed
+beside the new ones (`pipeline.models.replay`).
 
 Metrics are "mae" and "mse", in steps and the square of them, lower being better, and "within_1", the share predicted
 within one step, 0..1; each with the bounds of its bootstrap interval, "…_low" and "…_high". A split without a step has
-none. A job that is started again continues from the last step that was saved.
+none. A job started again continues from the last saved step.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ METRICS = ("mae", "mse", "within_1")
 """The mean absolute error and the mean squared error, in steps; the share predicted within one step, 0..1."""
 _AT_ONCE = 1024
 _HELD_OUT = 0.2
-"""The share of the proofs that choose the best epoch, where none is on the val side."""
+"""The share of the proofs for choosing the best epoch, if none is on the val side."""
 
 
 def lesson(
     task: TaskData, config: ProgressConfig, earlier: Sequence[TaskData] = ()
 ) -> tuple[Dataset, dict[str, int]]:
-    """Return the rows to learn for a task, the replayed ones last, and how many are replayed of each task.
+    """Return the rows to learn for a task, the replayed ones last, and the number of replayed rows of each task.
 
     Args:
         task: with a dataset in LeanDojo's form.
-        config: how many are replayed.
-        earlier: the tasks to replay; of one with the task's name, an earlier version of it, the rows that it has are
-            not learned again, only replayed (`ProgressConfig.only_new`), if what is new fills a batch.
+        config: has the number of replayed rows.
+        earlier: the tasks to replay. The rows of an earlier version of the task, one of the same name, are not learned
+            again, only replayed (`ProgressConfig.only_new`), if the new rows fill a batch.
 
     Raises:
         DatasetError: a dataset cannot be used.
@@ -100,7 +100,7 @@ def evaluate(
     seed: int,
     on_batch: OnStep = lambda _done, _total: None,
 ) -> Evaluation:
-    """Predict the steps that remain after each step, and rate the predictions.
+    """Predict the steps left after each step, and rate the predictions.
 
     Args:
         model: the model.

@@ -1,7 +1,7 @@
-"""Predict the steps that remain with a progress model, for many steps of many proofs at once.
+"""Predict the steps left with a progress model, for many steps of many proofs at once.
 
-A model is a folder that `ProgressTrainer` wrote (ours or LeanDojo-v2's), or a name of the hub: anything that
-transformers loads as a text classifier with one number a text.
+A model is a folder of `ProgressTrainer` (ours or LeanDojo-v2's), or a name of the hub: anything transformers loads as a
+text classifier with one number a text.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _log = logging.getLogger(__name__)
 
 
 class ProgressModel:
-    """Predicts how many steps a proof needs after a step. May be used from one thread at a time."""
+    """Predicts the number of steps left after a step. For one thread at a time."""
 
     def __init__(
         self, model: str | Path, *, device: str = "auto", batch_size: int = 64, template: str = ""
     ) -> None:
         """Args:
         model: the folder or hub name.
-        device: "auto" (a GPU where there is one), "cpu", "cuda", "cuda:1".
+        device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1".
         batch_size: texts at once.
-        template: the text of a step, with {goal}, {prefix} and {tactic}, for a model that learned another; "": ours.
+        template: the text of a step, with {goal}, {prefix} and {tactic}, for a model with another; "": ours.
 
         Raises:
             ModelError: it cannot be loaded, or has another head; or the template has other fields.
             ConfigError: there is no such device.
-            CheckpointError: a file of the folder is not what was saved.
+            CheckpointError: a file of the folder differs from the saved one.
         """
         self._template = template
         self._filled(Step("", ""))
@@ -56,10 +56,10 @@ class ProgressModel:
         self._model: PreTrainedModel = loaded.to(self.device).eval()
 
     def predict(self, steps: Sequence[Step]) -> list[float]:
-        """Return the steps that remain after each: from 0, and 0 for one that ends its proof.
+        """Return the steps left after each: from 0, and 0 for the last of a proof.
 
-        A long text is cut (`fitting_text`). A prediction that is not a finite number counts as infinite, so that
-        a search takes it last.
+        A long text is cut (`fitting_text`). A prediction that is not finite counts as infinite, so a search takes it
+        last.
         """
         if self._template:
             filled = [self._filled(step) for step in steps]
@@ -98,7 +98,7 @@ def load_model(model: str | Path, *, new_head: bool) -> tuple[PreTrainedTokenize
         new_head: accept a model without such a head, or with another one, and initialise a new one at random.
 
     Raises:
-        ModelError: it cannot be loaded, or has no such head where one is wanted.
+        ModelError: it cannot be loaded, or lacks a necessary head.
     """
     tokenizer = load_tokenizer(model)
     try:
@@ -121,7 +121,7 @@ def load_model(model: str | Path, *, new_head: bool) -> tuple[PreTrainedTokenize
             f"{model} is no progress model: it lacks {', '.join(missing[:3])}, which would be random. Train one from "
             "it with `ProgressTrainer`"
         )
-    # Of the model itself only BERT's pooler, which is a part of the head in all but name, may be new.
+    # Of the model itself only BERT's pooler may be new, a part of the head in all but name.
     own = [
         name for name in missing if name.startswith(f"{loaded.base_model_prefix}.") and "pooler" not in name
     ]
@@ -134,13 +134,13 @@ def load_model(model: str | Path, *, new_head: bool) -> tuple[PreTrainedTokenize
         raise ModelError(
             f"the tokenizer of {model} has no token to pad with, nor an end mark to take for one"
         )
-    # A decoder reads the last token that is not padding.
+    # A decoder reads the last token before the padding.
     loaded.config.pad_token_id = tokenizer.pad_token_id
     return tokenizer, loaded
 
 
 def text_length(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, wanted: int) -> int:
-    """Return how many tokens a text may have: `wanted`, or as many as the model takes."""
+    """Return the most tokens of a text: `wanted`, or the model's own limit."""
     places = getattr(model.config, "max_position_embeddings", None)
     # RoBERTa reserves its first positions; its tokenizer has the number of the others.
     least = min(wanted, tokenizer.model_max_length, wanted if places is None else int(places))
@@ -152,7 +152,7 @@ def text_length(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, want
 def ids_of(
     tokenizer: PreTrainedTokenizerBase, steps: Sequence[Step], max_length: int
 ) -> tuple[list[list[int]], int]:
-    """Return the tokens of steps' texts, and how many of the texts had more than `max_length` and were cut."""
+    """Return the tokens of steps' texts, and the number of texts cut to `max_length`."""
 
     def ids(text: str) -> list[int]:
         # Without `verbose` it warns about each long text.
@@ -170,6 +170,6 @@ def ids_of(
 
 
 def batch_of(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
-    """Return rows of tokens as what a model takes: input_ids and attention_mask, int64, shape (rows, longest)."""
+    """Return rows of tokens as a model's input: input_ids and attention_mask, int64, shape (rows, longest)."""
     ids, mask = padded(rows, pad)
     return {"input_ids": ids, "attention_mask": mask}

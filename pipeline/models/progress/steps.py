@@ -1,4 +1,4 @@
-"""Steps of proofs that a progress model learns from, each with the number of those that came after it.
+"""Steps of proofs for a progress model, each with the number of steps after it.
 
 A job reads them off its dataset in LeanDojo's format, `ProgressTrainer` a JSONL file of steps, as `everlean export
 progress` writes it; LeanProgress's own, without `proof` and `side`, are read too. Rows are split by proof, not by row.
@@ -28,7 +28,7 @@ _NEEDED = ("goal", "tactic", "steps_remaining")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A step and how many steps its proof took after it; `proof` is the same for rows that must stay together."""
+    """A step and the number of steps after it in its proof; rows with the same `proof` must stay together."""
 
     step: Step
     steps_remaining: float
@@ -37,7 +37,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """The training rows and those that choose the best epoch, of other proofs."""
+    """The training rows, and those for choosing the best epoch, of other proofs."""
 
     train: tuple[Row, ...]
     held_out: tuple[Row, ...]
@@ -62,7 +62,7 @@ def read_split(path: Path) -> list[Row]:
     Proofs that hold a sorry are left out.
 
     Raises:
-        DatasetError: it is not there, or is no split file.
+        DatasetError: it is missing, or is no split file.
     """
     result: dict[Step, Row] = {}
     for theorem in theorems(path):
@@ -92,7 +92,7 @@ class _Line(BaseModel):
 def read_dataset(path: str | Path, *, eval_ratio: float, seed: int) -> Dataset:
     """Read a JSONL file of steps. A line without a goal, a tactic or its number is left out, as LeanProgress does.
 
-    The rows are on the sides that they name, if all name one and both sides have rows; else `held_back` divides them.
+    The rows are on their own sides, if all name one and both sides have rows; else `held_back` divides them.
 
     Raises:
         DatasetError: it cannot be read, a line is no JSON object, a field has another type, there is no row, all rows
@@ -166,7 +166,7 @@ def _line(text: str, where: str) -> _Line | None:
 
 
 def _follows(before: _Line, line: _Line) -> bool:
-    """Return whether a line goes on from another: fewer steps remain, and its prefix, if any, is longer by it."""
+    """Return whether a line continues another: fewer steps are left, and its prefix, if any, is longer by it."""
     prefix, earlier = ((one.prefix or "").strip() for one in (line, before))
     goes_on = prefix == f"{earlier}\n{before.tactic.strip()}".strip() or not (prefix or earlier)
     return line.steps_remaining < before.steps_remaining and goes_on

@@ -1,8 +1,8 @@
 """The text of a step of a proof, as the progress model reads it.
 
-It is LeanProgress's template, the same in training and in use. The reference cuts what is too long at its end, where
-the step is. Here the oldest steps of the prefix are cut first, then parts of the state (`pipeline.models.text`); the
-step itself is cut last.
+It is LeanProgress's template, the same in training and in use. The reference cuts a long text at its end, where the
+step is. Here the oldest steps of the prefix are cut first, then parts of the state (`pipeline.models.text`), and the
+step itself last.
 """
 
 from __future__ import annotations

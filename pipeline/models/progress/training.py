@@ -4,9 +4,9 @@
 
     ProgressTrainer("progress.jsonl", model_name="bert-base-uncased", output_dir="outputs-progress").train()
 
-LeanDojo-v2's constructor and template. Rows are split by proof; the epoch with the least squared error on the proofs
-held out is kept; an interrupted run continues from its last epoch when it is started again. transformers' Trainer
-drives, so that Accelerate's launcher, bf16 and gradient checkpointing work as they do with it.
+LeanDojo-v2's constructor and template. Rows are split by proof; the epoch with the least squared error on the held-out
+proofs is kept; an interrupted run started again continues from its last epoch. transformers' Trainer drives, so
+Accelerate's launcher, bf16 and gradient checkpointing work as usual.
 
     <output_dir>/                the model: config.json, model.safetensors, the tokenizer, checkpoint.json
     <output_dir>/.run-<id>/      the files of a run in progress; removed once its model exists
@@ -59,9 +59,9 @@ def error_metrics(prediction: EvalPrediction) -> dict[str, float]:
 
 
 def constant_errors(data: Dataset) -> dict[str, float]:
-    """Return the errors on the held out rows of the constants that are best on the training rows.
+    """Return the errors of the training rows' best constants on the held-out rows.
 
-    A model that is no better has learned nothing.
+    A model must beat them to have learned anything.
     """
     known = [row.steps_remaining for row in data.train]
     median, mean = statistics.median(known), statistics.fmean(known)
@@ -73,7 +73,7 @@ def constant_errors(data: Dataset) -> dict[str, float]:
 
 @dataclass(frozen=True, slots=True)
 class Settings(Config):
-    """Settings of a training: a model follows from them, what it begins with and its data."""
+    """Settings of a training: a model follows from them, its start and its data."""
 
     batch_size: Positive
     epochs: PositiveNumber
@@ -87,9 +87,9 @@ class Settings(Config):
 
 
 class ProgressTrainer(LibraryTrainer):
-    """Trains a model that predicts how many steps of a proof remain. LeanDojo-v2's trainer of that name.
+    """Trains a model to predict the number of steps left in a proof. LeanDojo-v2's trainer of that name.
 
-    `tokenizer` and `model` are loaded by the constructor, as there; after `train` the model is the one that was kept.
+    `tokenizer` and `model` are loaded by the constructor, as there; after `train` the model is the kept one.
     """
 
     kind = "progress"
@@ -114,13 +114,13 @@ class ProgressTrainer(LibraryTrainer):
         on_step: OnStep = lambda _done, _total: None,
     ) -> None:
         """Args:
-        data_path: a JSONL file of steps, as `everlean export progress OUT` writes it.
+        data_path: a JSONL file of steps, from `everlean export progress OUT`.
         output_dir: the model's folder; an earlier model in it is replaced once the new one is complete.
-        max_length: tokens of a text; fewer where the model takes fewer.
+        max_length: tokens of a text; fewer if the model takes fewer.
         batch_size: rows at once, on each device.
-        epochs: how often every row is seen.
+        epochs: the number of passes over the rows.
         learning_rate: of AdamW, falling to 0.
-        eval_ratio: the share of the proofs that is held out, where the rows have no `side`.
+        eval_ratio: the share of the proofs to hold out, if the rows have no `side`.
         seed: of the split, a new head, and the order of the rows.
         on_step: takes (optimiser steps done, in all) after each.
         model_name, device, report_to, callbacks: as `LibraryTrainer`'s.
@@ -138,7 +138,7 @@ class ProgressTrainer(LibraryTrainer):
         self.max_length = text_length(self.tokenizer, self.model, max_length)
 
     def train(self) -> FitResult:
-        """Train, keep the best epoch, write it to `output_dir`, and return how well it does.
+        """Train, keep the best epoch, write it to `output_dir`, and return its errors.
 
         The run is saved after every epoch.
 
@@ -166,9 +166,9 @@ class ProgressTrainer(LibraryTrainer):
     def fit(self, rows: Dataset, saves: Saves | None = None) -> FitResult:
         """Train on a dataset and keep the best epoch; write nothing but the run's saves.
 
-        Measures are of the rows held out: "mae" and "mse", in steps and the square of them, of the "best_epoch" (from
-        1); those of the best constants, "constant_mae" and "constant_mse"; and of all rows how many were "cut", their
-        text being too long.
+        Measures are of the held-out rows: "mae" and "mse", in steps and the square of them, of the "best_epoch" (from
+        1); those of the best constants, "constant_mae" and "constant_mse"; and "cut", the number of all rows with too
+        long a text.
 
         Raises:
             LearningError: as `train`.
@@ -199,7 +199,7 @@ class ProgressTrainer(LibraryTrainer):
         self.write_files(folder, self.model, self.tokenizer)
 
     def about(self) -> dict[str, Any]:
-        """Return the length of a text, which `ProgressModel` reads."""
+        """Return the length of a text, for `ProgressModel`."""
         return {"max_length": self.max_length}
 
     def _examples(self, rows: Sequence[Row]) -> tuple[list[dict[str, Any]], int]:
@@ -227,7 +227,7 @@ class ProgressTrainer(LibraryTrainer):
                     remove_unused_columns=False,
                     seed=self.settings.seed,
                     bf16=computes_in_bfloat16(self.device),
-                    # The loss is a mean, which would count as many times as there are processes.
+                    # The loss is a mean; every process would count it again.
                     average_tokens_across_devices=False,
                     dataloader_pin_memory=self.device.type != "cpu",
                 ),

@@ -1,17 +1,17 @@
-"""Proofs of our own that the gate accepted, as rows that a tactic model learns from: expert iteration.
+"""Our own verified proofs, as rows for a tactic model: expert iteration.
 
-A job's dataset has what the log had of them when it was made:
+A job's dataset has the log's verified proofs at its making:
 
     <chain>/.datasets/<job>/accepted.json      {"rows": {repository: [row, …]}, "left_out": {reason: number}}
 
-A proof counts only when the gate verified it. Their states are those of the search's tree, as Lean said them. Left
-out, and counted by reason:
+A proof counts only if the gate verified it. Its states are those of the search's tree, as Lean printed them. Some
+proofs are left out, and counted by reason:
 
     held_out      the proof's theorem is on val or test of the split `random`, by its name or its statement, or would
-                  be drawn there; or it has the goal of such a theorem, whatever its hypotheses are called; or it brings
-                  in the proof of one
-    no_states     no search tree says the states: the proof was written whole, or is not the one that the tree ends in
-    shortened     the tree has not all of a state
+                  be drawn there; or it has the goal of such a theorem, under any names of hypotheses; or it cites
+                  the proof of one
+    no_states     no search tree has the states: the proof was written whole, or is not the tree's own
+    shortened     the tree has a state cut short
     no_side       the split is novel_premises, whose sides follow from the premises of a trace
 """
 
@@ -43,21 +43,23 @@ SHORTENED = "shortened"
 NO_SIDE = "no_side"
 
 _CITED = re.compile(r"_([0-9a-f]{8})\b")
-"""The end of the name under which a search brings a proved lemma in: its proof's id (`pipeline.prove.lemmas`)."""
+"""The end of a proved lemma's name in a search: its proof's id (`pipeline.prove.lemmas`)."""
 _WORD = re.compile(r"[^\W\d][\w'✝]*")
 
 
 @dataclass(frozen=True, slots=True)
 class AcceptedProofs:
-    """The steps of accepted proofs by repository, each once, those of the oldest proof first; and how many proofs are
-    left out, by reason."""
+    """The steps of accepted proofs by repository, each once, the oldest proof's first.
+
+    `left_out` has the numbers of proofs left out, by reason.
+    """
 
     rows: Mapping[str, tuple[Row, ...]] = field(default_factory=dict)
     left_out: Mapping[str, int] = field(default_factory=dict)
 
 
 def count_proofs(rows: Iterable[Row]) -> int:
-    """Return how many accepted proofs rows are from."""
+    """Return the number of accepted proofs behind rows."""
     return len({row.proof for row in rows if row.proof})
 
 
@@ -65,7 +67,7 @@ _READER = TypeAdapter(AcceptedProofs)
 
 
 def accepted(view: sqlite3.Connection, log: LogReader, *, repositories: Collection[str]) -> AcceptedProofs:
-    """Return what can be learned of the accepted proofs of these repositories.
+    """Return the rows of these repositories' accepted proofs.
 
     Args:
         view: of the log.
@@ -122,7 +124,7 @@ def write_accepted(dataset: Path, proofs: AcceptedProofs) -> None:
 
 
 def read_accepted(dataset: Path) -> AcceptedProofs:
-    """Return the accepted proofs beside a dataset; none where nothing was written there.
+    """Return the accepted proofs beside a dataset; none without a file.
 
     Raises:
         DatasetError: the file is damaged.
@@ -169,7 +171,7 @@ def _place(view: sqlite3.Connection, row: ProofRow) -> tuple[int, int] | None:
 
 
 def printed(goal: str) -> str:
-    """Return a goal of a tree as Lean prints it: hypotheses of one type that follow one another share a line."""
+    """Return a goal of a tree as Lean prints it: neighbouring hypotheses of one type share a line."""
     lines: list[str] = []
     joins = False
     for said in whole_lines(goal, tag=True):
@@ -185,7 +187,7 @@ def printed(goal: str) -> str:
 
 
 def _nameless(state: str) -> str:
-    """Return the first goal of a state without its tag, whatever its hypotheses are called."""
+    """Return the first goal of a state without its tag, independent of its hypotheses' names."""
     goal = printed(state.split("\n\n")[0])
     lines = whole_lines(goal)
     names = [name for line in lines for name in line.partition(" : ")[0].split() if line.partition(" : ")[1]]

@@ -2,7 +2,7 @@
 
 Requests with the same settings go to the model together. An answer that is no tactic is counted and left out
 (`tactic_text.read_tactic`); a failure on one request is reported in its answer, and the others are answered. The model
-itself runs in a loop: that of transformers (`loop`), or vLLM's on a GPU (`vllm_loop`).
+itself runs in a loop: transformers' (`loop`), or vLLM's on a GPU (`vllm_loop`).
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ UNENDED = "unended"
 NO_NUMBERS = "no_numbers"
 """Reason for leaving out an answer: the model's logits were NaN."""
 MARKS = "marks"
-"""Reason for leaving out an answer: it holds a mark of the tokenizer that has no text."""
+"""Reason for leaving out an answer: it holds a mark of the tokenizer without a text."""
 
 
 class PrefixTooLongError(LearningError):
-    """What an answer is to begin with leaves no room for the rest of it."""
+    """An answer's prefix leaves no room for the rest of it."""
 
     reason = "prefix_too_long"
 
 
 class Loop(Protocol):
-    """What runs a model. From any thread.
+    """A runner of a model, for any thread.
 
     Attributes:
         positions: the most tokens of prompt and answer together.
@@ -55,7 +55,7 @@ class Loop(Protocol):
     positions: int
 
     def batches(self, lengths: Sequence[int], wanted: int, most: int) -> Iterator[list[int]]:
-        """Return the numbers of prompts, by their lengths, that go together for so many answers of so many tokens."""
+        """Return the numbers of prompts, by their lengths, to run together for `wanted` answers of `most` tokens."""
 
     def answers(self, batch: Batch) -> list[list[Completion] | str]:
         """Return each prompt's answers, the likeliest first, the unended last; a text is the reason for none."""
@@ -79,7 +79,7 @@ class Generator:
 
     def __init__(self, model: TacticModel | UnloadedModel, loop: Loop | None = None) -> None:
         """Args:
-        model: with its weights, where transformers runs it.
+        model: with its weights, if transformers runs it.
         loop: runs it; None: transformers does.
         """
         if loop is None:
@@ -96,7 +96,7 @@ class Generator:
         self._ids = lru_cache(maxsize=1024)(self._tokenized)
 
     def together(self, requests: Sequence[Request]) -> list[int]:
-        """Return the numbers of the requests that make the first one's batch (`service.SuggestionModel`)."""
+        """Return the numbers of the requests in the first one's batch (`service.SuggestionModel`)."""
         decoding = requests[0].decoding
         same = [number for number, request in enumerate(requests) if request.decoding == decoding]
         lengths = [len(self._ids(requests[number].state, requests[number].premises)) for number in same]
@@ -107,7 +107,7 @@ class Generator:
         """Return tactics for each request, in the requests' order.
 
         Raises:
-            PrefixTooLongError: a prefix leaves no room for what is to follow it.
+            PrefixTooLongError: a prefix leaves no room for the rest.
         """
         ids = [self._ids(request.state, request.premises) for request in requests]
         result: dict[int, Suggestions] = {}
@@ -130,7 +130,7 @@ class Generator:
         """Return the answers to prompts given as tokens, the best first; a text is the reason for none.
 
         Raises:
-            PrefixTooLongError: the prefix leaves no room for what is to follow it.
+            PrefixTooLongError: the prefix leaves no room for the rest.
         """
         result: list[list[Completion] | str] = [""] * len(prompts)
         beginning, whole = self._beginning(decoding.prefix), self._most(decoding)
@@ -150,7 +150,7 @@ class Generator:
         return result
 
     def text(self, completion: Completion) -> str:
-        """Return an answer's text, without what it was to begin with."""
+        """Return an answer's text, without its prefix."""
         return str(self._tokenizer.decode(list(completion.ids)))
 
     def _tokenized(self, state: str, premises: tuple[str, ...]) -> tuple[int, ...]:
@@ -184,7 +184,7 @@ def read_answers(
     Args:
         answers: the model's.
         text: returns the text of an answer.
-        marks: ids of tokens that have no text (`marks_of`).
+        marks: ids of tokens without a text (`marks_of`).
     """
     tactics: dict[str, Suggestion] = {}
     left_out: Counter[str] = Counter()
@@ -198,7 +198,7 @@ def read_answers(
         if not marks.isdisjoint(completion.ids):
             left_out[MARKS] += 1
             continue
-        # ReProver's generator marks the premises that it names.
+        # ReProver's generator marks its premises.
         answer = read_tactic(without_marks(text(completion)))
         if answer.flaw is not None:
             left_out[answer.flaw] += 1

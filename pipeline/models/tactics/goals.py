@@ -1,9 +1,9 @@
-"""A dataset's goal as a goal of Lean's again: the theorem that states it, and where in a project it is stated.
+"""A dataset's goal as Lean's again: the theorem of the goal, and its place in a project.
 
-A dataset has goals as Lean printed them. `statement` makes the theorem whose proof begins at that goal; `same_goal`
-checks it with Lean, because Lean does not always read what it prints. `Places` finds the imports, the text
-and the open namespaces that the goal's theorem had in its file, without the theorem itself and all that comes after it:
-in no place can a goal be closed by citing what it is to prove.
+A dataset has goals as Lean printed them. `statement` makes a theorem whose proof begins at that goal; `same_goal`
+checks it with Lean, because Lean does not always read its own output. `Places` finds the imports, the text and the open
+namespaces of the goal's theorem in its file, without the theorem itself and everything after it: in no place can a goal
+be closed by citing itself.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ class GoalContext:
 
 
 class Places(Protocol):
-    """Returns the place where a row's goal is stated; None if that is not known."""
+    """Returns the place of a row's goal; None if unknown."""
 
     def __call__(self, row: Mapping[str, Any]) -> GoalContext | None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """The theorem that states a goal: its text up to `:=`, and the goal as the dataset has it."""
+    """The theorem of a goal: its text up to `:=`, and the goal as the dataset has it."""
 
     header: str
     goal: str
 
     def text(self, place: GoalContext, tactic: str = "sorry") -> str:
-        """Return the theorem, proved by a tactic, as a text that elaborates at the place."""
+        """Return the theorem with a proof by `tactic`, as a text for its place."""
         opened = f"{place.preamble}\n" if place.preamble else ""
         lines = "".join(f"  {line}\n" for line in tactic.split("\n"))
         return f"{opened}{self.header} := by\n{lines}"
@@ -68,10 +68,10 @@ class Statement:
 
 
 def statement(state: str) -> Statement | None:
-    """Return the theorem that states the first goal of a state; None where none does.
+    """Return the theorem of a state's first goal; None if there is none.
 
-    That is so for goals with local definitions (`x : T := v`), for those that mention a hypothesis without a name that
-    can be written (`x✝`), for `conv` goals and for texts that are no goal.
+    There is none for goals with local definitions (`x : T := v`), with a hypothesis under a name nobody can write
+    (`x✝`), for `conv` goals and for texts that are no goal.
     """
     goals = goal_text.split_goals(state_text(state))
     if not goals:
@@ -98,7 +98,7 @@ def bare_place(backend: LeanBackend, project: Path) -> Places:
     """Return one place for all goals, with nothing imported but `Init`.
 
     Args:
-        backend: what runs Lean.
+        backend: runs Lean.
         project: the folder of the Lake project.
     """
     place = GoalContext(ReplKey(backend, project, ("Init",)))
@@ -106,10 +106,10 @@ def bare_place(backend: LeanBackend, project: Path) -> Places:
 
 
 def place_here() -> Places:
-    """Return one place for all goals: Lean as it is installed, in the working directory, with nothing imported.
+    """Return one place for all goals: the installed Lean, in the working directory, with nothing imported.
 
     Raises:
-        RewardError: there is no Lean that fits; the message has the remedy.
+        RewardError: no fitting Lean is here; the message has the remedy.
     """
     project = Path.cwd()
     toolchain = project / "lean-toolchain"
@@ -129,9 +129,9 @@ class SourcePlaces:
 
     def __init__(self, backend: LeanBackend, project: Path, folder: str = "") -> None:
         """Args:
-        backend: what runs Lean.
-        project: the folder of the Lake project in the checkout, built, at the commit that the rows were traced at.
-        folder: where in its repository, whose the rows' paths are, the project lies.
+        backend: runs Lean.
+        project: the folder of the Lake project in the checkout, built, at the commit of the rows' trace.
+        folder: the project's place in its repository; the rows' paths are the repository's.
         """
         self._backend = backend
         self._project = project
@@ -139,7 +139,7 @@ class SourcePlaces:
         self._read = lru_cache(maxsize=64)(self._read_file)
 
     def __call__(self, row: Mapping[str, Any]) -> GoalContext | None:
-        """Return the place of a row with "path" and "start"; None where the checkout has no declaration there."""
+        """Return the place of a row with "path" and "start"; None if the checkout has no declaration there."""
         path, start = row.get("path"), row.get("start")
         file = self._read(str(path)) if path and start else None
         if file is None or start is None:
@@ -163,9 +163,9 @@ class SourcePlaces:
 
 @dataclass(frozen=True, slots=True)
 class _SourcePieces:
-    """A file in declarations: each one's preamble, and the texts from one to the next, which processes take in.
+    """A file in declarations: each one's preamble, and the texts from one to the next, to send to processes.
 
-    The pieces are the same for all its theorems, so that a process that knows the file up to one theorem continues to
+    The pieces are the same for all its theorems, so a process at one theorem continues to a later one.
     a later one.
     """
 
@@ -202,12 +202,12 @@ def _binder(line: str) -> str | None:
         return f"({names} : {type_text})"
     if len(hidden) != len(names.split()):
         return None
-    # An instance has its name from Lean, like every unnamed hypothesis.
+    # Lean names an instance, like every unnamed hypothesis.
     return " ".join(f"[{type_text}]" if name.startswith("inst✝") else f"(_ : {type_text})" for name in hidden)
 
 
 def _comparable(goal: str) -> str:
-    """Return a goal without its tag, hidden names and line breaks, which do not change its meaning."""
+    """Return a goal without its tag, hidden names and line breaks, all without meaning."""
     return "\n".join(" ".join(_HIDDEN.sub("_✝", line).split()) for line in goal_text.whole_lines(goal))
 
 

@@ -6,11 +6,11 @@
     trainer.train(database.sort_repositories_by_difficulty(), database, "raid/data/merged")
 
 Each prompt is a goal from the training split, in the words of `pipeline.models.tactics.prompt`; for each the model
-writes `num_generations` answers, and learns from how much better than the others each one is. "lean" is the reward that
-runs them (`pipeline.models.tactics.reward`); a goal that a finisher closes alone is left out with it, since the first
-rung closes that without a model. A custom function is called as LeanDojo documents: `completions` are the texts of the
-tactics, whatever the model's template makes of them, and a torch tensor or a list comes back; `problem` has the goals,
-and the dataset's other columns come by name, so it should take `**kwargs`.
+writes `num_generations` answers, and learns from each one's lead over the others. "lean" is the reward of running them
+(`pipeline.models.tactics.reward`); it leaves out goals closed by a finisher alone, since the first rung closes those
+without a model. A custom function is called as LeanDojo documents: `completions` are the texts of the tactics, whatever
+the model's template makes of them, and it returns a torch tensor or a list; `problem` has the goals, and the dataset's
+other columns come by name, so it should take `**kwargs`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _REFERENCE = "ref"
 _JUDGED_TOGETHER = 64
 """Goals."""
 _CLOSED = "closed.json"
-"""In the folder of a run's saves: of each goal, whether a finisher closes it."""
+"""In the folder of a run's saves: whether a finisher closes each goal."""
 _MEASURES = {
     "reward": "reward",
     "reward_std": "reward_std",
@@ -59,11 +59,11 @@ _MEASURES = {
     "lean/open": "open",
     "lean/unjudged": "unjudged",
 }
-"""Fields of TRL's log that are kept, as means over the run, and their names here."""
+"""Fields of TRL's log to keep, as means over the run, and their names here."""
 
 
 def prompts_of(rows: Rows, found: TacticModel) -> list[dict[str, Any]]:
-    """Return the goals of the rows as TRL's prompts, each goal of a theorem once, with what a reward needs of them."""
+    """Return the goals of the rows as TRL's prompts, each goal of a theorem once, with the columns for a reward."""
     examples: dict[tuple[str, str, str], dict[str, Any]] = {}
     for row in rows.rows:
         key = (row.url, row.theorem, row.state)
@@ -108,21 +108,20 @@ class GRPOTrainer(RepositoryTrainer):
     ) -> None:
         """Args:
         reward_func: "lean", a function, or several of them.
-        batch_size: answers that one device learns from at once; gradients are gathered until there is a whole number
-            of groups.
-        kl_beta: the weight of the distance to the model as each repository finds it; above 0 that is held in memory
+        batch_size: answers in one device's batch; gradients are gathered up to a whole number of groups.
+        kl_beta: the weight of the distance to the model before each repository; above 0 that is held in memory
             too: a second model, or a second adapter.
         num_generations: answers to each goal, from 2.
         temperature: of sampling.
-        max_steps: of the optimiser, of each repository; None: as many as its goals make.
+        max_steps: of the optimiser, for each repository; None: one pass over its goals.
         places: where Lean states goals (`pipeline.models.tactics.goals`); None: Lean in the working directory.
         limits: of the pool of REPL processes.
         trl: further arguments of TRL's `GRPOConfig`, such as `loss_type`, `reward_weights`, or `use_vllm` and
-            `vllm_mode` for a generator that TRL manages.
+                `vllm_mode` for a generator under TRL.
         others: those of `RepositoryTrainer`.
 
         Raises:
-            ConfigError: a setting is not taken.
+            ConfigError: a setting is invalid.
             ModelError: the model has no tokenizer.
         """
         super().__init__(model_name, output_dir, epochs_per_repo, batch_size, lr, lora_config, **others)
@@ -149,16 +148,16 @@ class GRPOTrainer(RepositoryTrainer):
 
     @property
     def wants_places(self) -> bool:
-        """Return whether Lean rewards and has no places yet to state the goals in: `places` can be set."""
+        """Return whether Lean rewards without places for the goals yet: `places` can be set."""
         return self.places is None and LEAN in self._rewards
 
     def fit(self, rows: Rows, saves: Saves | None = None) -> FitResult:
         """Train the model on the goals of rows: measures are means over the run, of those of `_MEASURES`.
 
         Args:
-            rows: whose goals are proved.
-            saves: folder and interval of the run's saves; None: no saves. What a killed run goes on with is the same
-                to the bit where generating and judging are: on one machine, with no tactic near its time limit.
+            rows: with the goals to prove.
+            saves: folder and interval of the run's saves; None: no saves. A killed run goes on the same to the bit if
+                generating and judging do: on one machine, with no tactic near its time limit.
 
         Raises:
             LearningError, Yielded: as `LibraryTrainer.fit`.
@@ -187,7 +186,7 @@ class GRPOTrainer(RepositoryTrainer):
             self.close()
             model = self.loaded().model
             if isinstance(model, PeftModel) and _REFERENCE in model.peft_config:
-                # TRL's copy of the adapter as it was; no part of what was trained.
+                # TRL's copy of the adapter before the training.
                 model.delete_adapter(_REFERENCE)
         measures = {}
         for name, ours in _MEASURES.items():
@@ -197,9 +196,9 @@ class GRPOTrainer(RepositoryTrainer):
         return FitResult(len(examples), dropped, steps, measures)
 
     def _beyond_finishers(self, examples: list[dict[str, Any]], kept: Path | None) -> list[dict[str, Any]]:
-        """Return the prompts whose goals no finisher closes: what the first rung finds without a model.
+        """Return the prompts whose goals no finisher closes: the first rung closes the others without a model.
 
-        What Lean says is `kept` in a file, so that a run that is stopped goes on from there, and with the same goals.
+        Lean's answers are `kept` in a file, so a stopped run goes on from there, and with the same goals.
         """
         closed: list[bool] = []
         if kept is not None and kept.exists():
@@ -210,7 +209,7 @@ class GRPOTrainer(RepositoryTrainer):
             asked = [CompletionRow(one["problem"], finisher, one) for one in part for finisher in FINISHERS]
             closes = [one is not None and one.outcome == "closed" for one in self._lean_reward().judge(asked)]
             found = [any(closes[at : at + len(FINISHERS)]) for at in range(0, len(closes), len(FINISHERS))]
-            # Near a time limit processes find different ones, and have to learn from the same.
+            # Near a time limit processes get different answers, but must learn from the same goals.
             closed += of_first(found)
             if kept is not None and is_first():
                 kept.parent.mkdir(parents=True, exist_ok=True)
@@ -223,9 +222,9 @@ class GRPOTrainer(RepositoryTrainer):
             self._lean.close()
 
     def trainer(self, examples: list[dict[str, Any]]) -> Any:
-        """Return TRL's trainer of the model for what `prompts_of` made."""
+        """Return TRL's trainer of the model for the prompts of `prompts_of`."""
         found, config = self.loaded(), self._config()
-        # TRL loads the model to stay near from where this one says that it is from.
+        # TRL loads the model to stay near from this one's recorded source.
         if self.kl_beta and self.learned_before:
             found.model.config._name_or_path = self.output_dir
         return _Trainer(
@@ -275,15 +274,17 @@ class GRPOTrainer(RepositoryTrainer):
         }
 
     def about(self) -> dict[str, Any]:
-        """Return the reward's part of a checkpoint's description: what judged."""
+        """Return the reward's part of a checkpoint's description: the judging Lean."""
         leans = [one for one in (self._lean, *self._rewards) if isinstance(one, LeanReward)]
         return {
             "lean": [{"counts": dict(one.counts), "cached": one.cached} for one in leans],
         }
 
     def _gathered(self) -> tuple[int, int]:
-        """Return how many batches make a step, and how many goals: a step's answers have to be whole groups, and
-        LeanDojo's own default of 1 at a time is none."""
+        """Return the numbers of batches and goals in a step.
+
+        Its answers must be whole groups: LeanDojo's own default of 1 at a time is none.
+        """
         at_once = self.settings.batch_size * int(os.environ.get("WORLD_SIZE", "1"))
         answers = math.lcm(at_once, self.num_generations)
         return answers // at_once, answers // self.num_generations
@@ -292,13 +293,13 @@ class GRPOTrainer(RepositoryTrainer):
         places = self.places or place_here()
         if self._lean is None:
             self._lean = LeanReward(places, limits=self._limits)
-        # They may have been set again since the last training, for instance for more repositories.
+        # They may be new since the last training, for instance for more repositories.
         self._lean.places = places
         return self._lean
 
 
 def as_documented(reward: Any) -> RewardFunc:
-    """Return a reward function that is called as LeanDojo documents: with texts, for a tensor or a list of numbers."""
+    """Return a reward function with LeanDojo's documented call: with texts, for a tensor or a list of numbers."""
     if isinstance(reward, LeanReward):
         return reward
 
@@ -313,7 +314,7 @@ def as_documented(reward: Any) -> RewardFunc:
 
     waits = inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(type(reward).__call__)
     made: RewardFunc = awaited if waits else called
-    # A lambda's name has brackets, which MLflow takes in no metric's.
+    # A lambda's name has brackets, invalid in MLflow's names of metrics.
     made.__name__ = _name(reward).strip("<>")
     return made
 

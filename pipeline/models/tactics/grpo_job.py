@@ -1,9 +1,9 @@
 """Train a tactic model with Lean's reward on the goals of a task, on top of a checkpoint; the job `train_grpo`.
 
-The goals are those of the task's training split, each stated in its file as the trace's commit has it, with what stands
-before its theorem: the job's worktree, built. What is measured is what `train_tactics` measures, so that the rule of
-promotion compares like with like. A job that is started again continues from the last step that was saved; a save is
-taken between the answers to one group of goals and the next.
+The goals are those of the task's training split, each stated in its file at the trace's commit, behind the text before
+its theorem: the job's worktree, built. The measures are those of `train_tactics`, so the rule of promotion compares
+like with like. A job started again continues from the last saved step; a save falls between the answers to two groups
+of goals.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MOST_SILENT = 0.95
 
 
 class GrpoJob(TacticsJob):
-    """The job; its prompts, and the rows that it measures on, are shown premises."""
+    """The job; its prompts, and the rows it measures on, show premises."""
 
     def __init__(
         self,
@@ -45,10 +45,10 @@ class GrpoJob(TacticsJob):
         self._order = spec.parameters
 
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
-        """Return the checkpoint that the task's goals lead to, made if need be.
+        """Return the checkpoint after the task's goals, made if need be.
 
         Raises:
-            NothingToLearnError: there are fewer goals than a step takes, or Lean could judge none of the answers.
+            NothingToLearnError: there are fewer goals than a step takes, or Lean could judge no answer.
             LearningError: the dataset, the parent or a setting cannot be used, Lean does not start, the loss diverged,
                 the disk is full, or another process makes the same checkpoint.
             Yielded: the job was preempted, and the run is saved.

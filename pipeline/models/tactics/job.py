@@ -1,19 +1,19 @@
 """Train a tactic model on a task on top of a checkpoint, measure it on people's steps; the job `train_tactics`.
 
 The configuration is a `TacticsConfig`. The task's dataset is in LeanDojo's form; training reads its training split
-only, our own proofs that the gate accepted, and rows of earlier tasks (`pipeline.models.tactics.lesson`). A job that is
-started again continues from the last step that was saved.
+only, our own verified proofs, and rows of earlier tasks (`pipeline.models.tactics.lesson`). A job started again
+continues from the last saved step.
 
 Measures, all in 0..1, each with the bounds of its bootstrap interval, "…_low" and "…_high"; a split without a tactic
 step has none:
 
-    tactic@1, tactic@8  the share of the steps whose own tactic is the likeliest one, or among the first eight, that
-                        beam search finds. Tactics are compared as text, but for spaces within a line: another
-                        tactic that would do as well is a miss, so that these are lower bounds of what a search finds
-    token_accuracy      the share of a tactic's tokens, its end among them, that the model holds most likely where it
-                        is shown those before; the mean over steps
+    tactic@1, tactic@8  the share of the steps whose own tactic is the likeliest one, or among the first eight, of
+                            beam search. Tactics are compared as text, but for spaces within a line: another
+                            tactic just as good is a miss, so these are lower bounds of a search's success
+        token_accuracy      the share of a tactic's tokens, its end among them, that are the model's likeliest after
+                            those before; the mean over steps
 
-A tactic that is longer than the model may answer is a miss.
+    A tactic longer than the model's longest answer is a miss.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ def evaluate(
     """Generate tactics for every step with a model, and rate its answers.
 
     Args:
-        model: as `models.load_model` gives it; put into evaluation mode.
+        model: from `models.load_model`; put into evaluation mode.
         rows: the steps.
-        most: of more steps than that, so many are asked, drawn by hash and seed; 0: all.
+        most: the number of steps to draw from more by hash and seed; 0: all.
         seed: of the draw and of the intervals.
-        find: finds the premises that the model is shown; None: it is shown those of the rows.
+        find: finds the premises for the model; None: the rows have them.
         on_batch: takes (steps done, steps in all).
 
     Raises:
@@ -119,7 +119,7 @@ def evaluate(
 
 
 def sampled(rows: Sequence[Row], most: int, seed: int) -> tuple[Row, ...]:
-    """Return at most so many rows (0: all), in their order; chosen by the rows' contents and the seed."""
+    """Return at most `most` rows (0: all), in their order; chosen by the rows' contents and the seed."""
     if not most or len(rows) <= most:
         return tuple(rows)
     numbers = sorted(range(len(rows)), key=lambda number: drawn(rows[number], seed))
@@ -127,13 +127,13 @@ def sampled(rows: Sequence[Row], most: int, seed: int) -> tuple[Row, ...]:
 
 
 def comparable(tactic: str) -> str:
-    """Return a tactic with one space wherever a line has several, its lines and their indentation as they are."""
+    """Return a tactic with single spaces within its lines; its lines and their indentation stay."""
     lines = [(line, line.lstrip(" ")) for line in tactic.split("\n")]
     return "\n".join(line[: len(line) - len(rest)] + " ".join(rest.split()) for line, rest in lines)
 
 
 def token_accuracies(model: TacticModel, rows: Sequence[Row]) -> list[float]:
-    """Return for each row the share of its tactic's tokens that are the likeliest after those before, 0..1."""
+    """Return, for each row, the share of its tactic's tokens that are the likeliest after those before, 0..1."""
     pad, device, causal = (
         int(model.tokenizer.pad_token_id),
         model.model.device,
@@ -186,16 +186,16 @@ def learn(
     """Train a task from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
 
     An existing one, from the same parent, data and configuration, is not made again; an interrupted one continues from
-    the last step that was saved.
+    the last saved step.
 
     Args:
-        task: with a dataset in LeanDojo's form, of which the training split counts, and accepted proofs beside it.
+        task: with a dataset in LeanDojo's form, for its training split, and accepted proofs beside it.
         chain: of tactic models.
         config: how.
         parent: the checkpoint to start from.
         earlier: the tasks to replay, an earlier version of this one among them.
-        premises: what the rows are shown beside their states, but for the share of `config.premise_dropout`.
-        tensorboard: the folder for TensorBoard's files; None: none are written.
+        premises: shown by the rows beside their states, but for the share of `config.premise_dropout`.
+        tensorboard: the folder for TensorBoard's files; None: there are none.
         on_step: takes (optimiser steps done, in all) after each.
 
     Raises:
@@ -246,12 +246,12 @@ def learn(
 
 
 def premised(premises: RowPremises, shown: Rows) -> dict[str, Any]:
-    """Return what a checkpoint's description has of the premises that rows are shown."""
+    """Return a checkpoint's description of the premises of its rows."""
     return {"premises": {"of": premises.name, "rows": sum(bool(row.premises) for row in shown.rows)}}
 
 
 def shared_settings(config: TacticsConfig) -> dict[str, Any]:
-    """Return the arguments of a trainer that all trainings of a chain share."""
+    """Return the common arguments of all trainings of a chain."""
     return {
         "max_seq_len": config.max_seq_len,
         "enable_thinking": config.enable_thinking,
@@ -263,13 +263,13 @@ def shared_settings(config: TacticsConfig) -> dict[str, Any]:
 
 
 def learning_rate(config: TacticsConfig, start: str) -> float:
-    """Return the learning rate of a training from a model: what the configuration says, else what is usual."""
+    """Return the learning rate of a training from a model: the configuration's, else the usual one."""
     adapter = config.lora or base_of(start) != start
     return config.lr or (_LR_OF_AN_ADAPTER if adapter else _LR)
 
 
 class TacticsJob(TrainingJob[TacticsConfig]):
-    """The job; its rows, and those that it measures on, are shown premises."""
+    """The job; its rows, and those it measures on, show premises."""
 
     model: ClassVar[ModelKind] = "tactics"
 

@@ -1,9 +1,9 @@
-"""What a training of a tactic model is given: the rows of its task, and those of earlier tasks that are replayed.
+"""The rows of a tactic model's training: those of its task, and replayed ones of earlier tasks.
 
 A task's rows are the steps of its trace and those of our own accepted proofs of its repository
 (`pipeline.models.tactics.accepted`): expert iteration. Beside them rows of earlier tasks are replayed
-(`pipeline.models.replay`), of each repository first what our own accepted proofs have: what the model, or a search with
-it, has found itself is the nearest to what it says by itself, and so moves it least.
+(`pipeline.models.replay`), of each repository those of our own accepted proofs first: they are nearest to the model's
+own answers, and so move it least.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from pipeline.models.tactics.rows import Row, RowPremises, Rows, read_rows
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """The rows that a training on a task has.
+    """The rows of a training on a task.
 
     Attributes:
-        own: the task's: those of its trace, or what is new of them, and those of accepted proofs.
+        own: the task's: those of its trace, or the new ones among them, and those of accepted proofs.
         replayed: those of earlier tasks, each with its task's name.
         datasets: the folders of the earlier tasks, by name.
-        left_out: how many accepted proofs are not learned from, by reason.
+        left_out: the numbers of unused accepted proofs, by reason.
     """
 
     own: Rows
@@ -41,7 +41,7 @@ class Lesson:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the rows; of the task's own alone where none is replayed."""
+        """The SHA-256 of the rows; of the task's own alone if none is replayed."""
         if not self.replayed:
             return self.own.digest
         again = replace(self.own, rows=tuple(row for _, row in self.replayed)).digest
@@ -64,7 +64,7 @@ class Lesson:
         return given.shown(premises.of(task), dropout=config.premise_dropout, seed=config.seed).rows
 
     def about(self) -> dict[str, Any]:
-        """Return what a checkpoint's description has of the rows."""
+        """Return a checkpoint's description of the rows."""
         rows = (*self.own.rows, *(row for _, row in self.replayed))
         return {
             "steps": len(self.own.rows),
@@ -84,9 +84,9 @@ def lesson(task: TaskData, config: TacticsConfig, earlier: Sequence[TaskData] = 
 
     Args:
         task: with a dataset in LeanDojo's form, and accepted proofs beside it.
-        config: how many are replayed.
-        earlier: the tasks to replay; of one with the task's name, an earlier version of it, what it has is not learned
-            again, only replayed (`TacticsConfig.only_new`), if what is new fills a batch. With LoRA by repository no
+        config: has the number of replayed rows.
+        earlier: the tasks to replay. The rows of an earlier version of the task, one of the same name, are not learned
+            again, only replayed (`TacticsConfig.only_new`), if the new rows fill a batch. With LoRA by repository no
             other is replayed.
 
     Raises:
@@ -107,12 +107,12 @@ def lesson(task: TaskData, config: TacticsConfig, earlier: Sequence[TaskData] = 
         new = _distinct((), own, but=[*rows_before, *read_accepted(before.dataset).rows.get(task.name, ())])
         again = len(new) < config.batch_size
         own = own if again else new
-    # Where an earlier version is learned again as a whole, it has its rows.
+    # An earlier version learned again as a whole has its rows in training.
     datasets = {one.name: one.dataset for one in earlier if one.name != task.name or not again}
     names = [*datasets, *(name for name in ours.rows if name not in datasets and name != task.name)]
 
     def chosen_of(one: TaskData, most: int) -> list[Row]:
-        # As the log has them now: one that was refuted since is not replayed.
+        # As the log has them now: a proof refuted since is not replayed.
         rows = list(chosen(_distinct((), ours.rows.get(one.name, ()), but=own), most, config.seed))
         traced: Sequence[Row] = ()
         if one.name in datasets:
@@ -137,6 +137,6 @@ def _traced(dataset: Path, config: TacticsConfig) -> Sequence[Row]:
 
 
 def _distinct(first: Sequence[Row], then: Sequence[Row], *, but: Sequence[Row] = ()) -> list[Row]:
-    """Return rows, and of those that come then what they, and `but`, do not have."""
+    """Return the first rows, and then those missing in both them and `but`."""
     known = {(row.state, row.tactic) for row in (*first, *but)}
     return [*first, *(row for row in then if (row.state, row.tactic) not in known)]

@@ -1,4 +1,4 @@
-"""Ask a model that transformers loaded, with its own `generate`: without a GPU, small models, encoder-decoders.
+"""Runs a model in transformers, with its own `generate`: without a GPU, small models, encoder-decoders.
 
 An answer follows from the prompt, its seed and the settings, up to the rounding of sums, not from the rest of the
 batch: each row draws from numbers of its own. A prompt is read once, however many answers it gets.
@@ -34,9 +34,9 @@ class TransformersLoop:
 
     def __init__(self, model: TacticModel, *, max_rows: int = 64, max_tokens: int = 1 << 16) -> None:
         """Args:
-        model: as `models.load_model` gives it.
+        model: from `models.load_model`.
         max_rows: answers in a batch.
-        max_tokens: of a batch's answers with their prompts and padding; a request that has more is a batch alone.
+        max_tokens: of a batch's answers with their prompts and padding; a larger request is a batch alone.
         """
         # The adapter's layers are in the model itself, so PEFT's wrapper can go.
         self._model: Any = model.model.get_base_model() if isinstance(model.model, PeftModel) else model.model
@@ -51,7 +51,7 @@ class TransformersLoop:
         self._busy = threading.Lock()
 
     def batches(self, lengths: Sequence[int], wanted: int, most: int) -> Iterator[list[int]]:
-        """Return the numbers of prompts that go together: of like length, within the budget."""
+        """Return the numbers of prompts in common batches: of like length, within the budget."""
 
         def fits(prompts: int, shortest: int, longest: int) -> bool:
             rows = prompts * wanted
@@ -59,7 +59,7 @@ class TransformersLoop:
             alike = longest <= 2 * shortest + 64
             return alike and rows <= self._max_rows and rows * (longest + most) <= self._max_tokens
 
-        # A prompt that does not fit fails at once, not after all the others.
+        # An oversized prompt fails at once, not after all the others.
         return by_length(lengths, fits, longest_first=True)
 
     def answers(self, batch: Batch) -> list[list[Completion] | str]:
@@ -118,8 +118,10 @@ class TransformersLoop:
         ]
 
     def _read(self, batch: Batch, *, copies: int) -> dict[str, Any]:
-        """Return what `generate` takes: so many copies of each prompt, which was read once for all its answers; and how
-        many tokens of a row are no answer ("begun")."""
+        """Return the input of `generate`, with copies of each prompt, read once.
+
+        "begun" is the number of a row's tokens before its answer.
+        """
         prompts, beginning, wanted = batch.prompts, batch.beginning, batch.decoding.candidates
         if self._encodes:
             ids, mask = padded(prompts, self._pad, self._model.device)
@@ -149,8 +151,10 @@ class TransformersLoop:
 
 @contextmanager
 def _asked_alone(model: Any) -> Iterator[None]:
-    """Have a model generate as it is asked: what its `generation_config` says besides (penalties, tokens that it is not
-    to write) would change its log-probabilities."""
+    """Have a model generate by its request alone.
+
+    Other settings of its `generation_config` (penalties, forbidden tokens) would change its log-probabilities.
+    """
     own, model.generation_config = model.generation_config, GenerationConfig()
     try:
         yield
@@ -161,7 +165,7 @@ def _asked_alone(model: Any) -> Iterator[None]:
 class _Draws:
     """Draws each row's next token from its own numbers, or takes the likeliest, and adds up the log-probabilities.
 
-    What it returns leaves `generate` one token to take.
+    Its result leaves `generate` one token to take.
     """
 
     def __init__(self, batch: Batch, ends: Sequence[int], device: torch.device) -> None:
@@ -181,7 +185,7 @@ class _Draws:
         logp = torch.log_softmax(scores.float(), dim=-1)
         chosen = logp.nan_to_num(-math.inf).argmax(dim=-1) if self._draws is None else self._drawn(logp)
         gained = logp.gather(1, chosen[:, None]).squeeze(1).double()
-        # NaN stays NaN in the sum, which marks the row.
+        # NaN stays NaN in the sum, and marks the row.
         self._totals += torch.where(self._ended, 0.0, gained)
         chosen = torch.where(gained.isnan(), self._ends[0], chosen)
         self._ended |= torch.isin(chosen, self._ends)
@@ -189,12 +193,12 @@ class _Draws:
         return torch.full_like(scores, -math.inf).scatter_(1, chosen[:, None], 0.0)
 
     def _drawn(self, logp: Tensor) -> Tensor:
-        """Return a token for each row: where a number from 0 to 1 falls among the probabilities. Shape (rows,)."""
+        """Return a token for each row: the place of a number from 0 to 1 among the probabilities. Shape (rows,)."""
         assert self._draws is not None
         upto = torch.softmax(logp / self._temperature, dim=-1).double().nan_to_num().cumsum(dim=-1)
         draws = self._draws[:, self._at]
         places = torch.searchsorted(upto, (draws * upto[:, -1])[:, None], right=True)
-        # The last that may be drawn, should rounding lead beyond it.
+        # The last possible one, should rounding lead beyond it.
         return torch.minimum(places, (upto < upto[:, -1:]).sum(dim=-1, keepdim=True)).squeeze(1)
 
     def total(self, number: int, _answer: Sequence[int]) -> float:
@@ -223,7 +227,7 @@ class _BeamScores:
             scores = scores.masked_fill(broken[:, None], -math.inf)
             scores[broken, self._ends[0]] = 0.0
         keys = [(number // self._beams, *row) for number, row in enumerate(ids[:, self._begun :].tolist())]
-        # Each row is one of the step before and a token more; which one `generate` took among equals, only it knows.
+        # Each row is one of the step before and a token more; only `generate` knows its choice among equals.
         self._sums = [0.0 for _ in keys] if self._scores is None else self._grown(keys)
         self._rows = {key: number for number, key in enumerate(keys)}
         self._scores = scores
@@ -232,7 +236,7 @@ class _BeamScores:
         return scores
 
     def _grown(self, keys: Sequence[tuple[int, ...]]) -> list[float]:
-        """Return the sums of rows that are each a row of the last step and one token."""
+        """Return the sums of rows, each a row of the last step and one token."""
         assert self._scores is not None
         before = [self._rows[key[:-1]] for key in keys]
         steps = self._scores[before, [key[-1] for key in keys]].tolist()
@@ -247,7 +251,7 @@ class _BeamScores:
 
 
 def ends_of(model: Any, end: int) -> list[int]:
-    """Return the tokens that end an answer: the one that is trained, and those that the model itself names."""
+    """Return the tokens ending an answer: the trained one, and the model's own."""
     named = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
     others = named if isinstance(named, list) else [] if named is None else [named]
     return list(dict.fromkeys([end, *others]))

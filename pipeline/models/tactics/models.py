@@ -1,6 +1,6 @@
 """Load tactic models: a folder or hub name of a causal model, of an encoder-decoder, or of a LoRA adapter.
 
-A folder that a trainer wrote also has the lengths of its prompts (`PROMPT`), so that prompts are built as in training.
+A trainer's folder also has the lengths of its prompts (`PROMPT`), so that prompts are built as in training.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ MAX_SEQ_LEN = 1024
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """The most tokens of a prompt and of an answer, and whether the model is told to think before it answers.
+    """The most tokens of a prompt and of an answer, and whether to ask the model to think before it answers.
 
-    `enable_thinking` None: its template decides, as with models that versions before this field trained.
+    `enable_thinking` None: its template decides, as with models of versions before this field.
     """
 
     prompt: int
@@ -87,10 +87,10 @@ class UnloadedModel:
         return self.base != str(model)
 
     def count_weights(self) -> int:
-        """Return how many weights it has, from its configuration alone.
+        """Return the number of its weights, from its configuration alone.
 
         Raises:
-            ModelError: the configuration is of no model that answers.
+            ModelError: the configuration is of no model with answers.
         """
         try:
             with torch.device("meta"), quiet_libraries():
@@ -125,20 +125,20 @@ def load_model(
     trainable: bool = False,
     repository: str | None = None,
 ) -> TacticModel:
-    """Load a model with its tokenizer; an adapter's folder is loaded with the model that it was put on.
+    """Load a model with its tokenizer; an adapter's folder is loaded with its base.
 
     Args:
         model: a folder or hub name.
-        device: where to.
+        device: for its weights.
         dtype: of the weights.
-        max_seq_len: tokens of prompt and answer together; None: as it was trained, else MAX_SEQ_LEN. Never more than
+        max_seq_len: tokens of prompt and answer together; None: as in its training, else MAX_SEQ_LEN. Never more than
             the model has positions.
-        enable_thinking: whether it is told to think before it answers; None: as it was trained, else no.
-        trainable: whether an adapter's weights are to be trained further.
-        repository: the key of the one whose goals it is asked, for a checkpoint with an adapter for each.
+        enable_thinking: whether to ask it to think before it answers; None: as in its training, else no.
+        trainable: whether to train an adapter's weights further.
+        repository: the key of the goals' repository, for a checkpoint with an adapter for each.
 
     Raises:
-        ModelError: it is missing, damaged, lacks weights or a tokenizer, or is no model that answers; or it differs by
+        ModelError: it is missing, damaged, lacks weights or a tokenizer, or gives no answers; or it differs by
             repository, and none is named.
         CheckpointError: its description cannot be read.
     """

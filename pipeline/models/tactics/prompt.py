@@ -6,9 +6,9 @@
     plain     a causal model without one: the same messages under headings
     seq2seq   an encoder-decoder as ReProver trains it: retrieved premises, the nearest last, then the state
 
-The answer is a tactic, whole, and the model's end mark. A long prompt is cut in the same way everywhere: premises
-first (one that does not fit is left out and the next one tried), then the goals after the first, then the oldest
-hypotheses. Rows of fine-tuning and provers are shown premises here and nowhere else.
+The answer is a tactic, whole, and the model's end mark. A long prompt is cut in the same way everywhere: premises first
+(a premise without room is left out and the next one tried), then the goals after the first, then the oldest hypotheses.
+Rows of fine-tuning and provers get their premises here and nowhere else.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _SWITCHES: Mapping[bool | None, Mapping[str, Any]] = {
     False: {"enable_thinking": False, "thinking": False, "reasoning_effort": "low"},
     True: {"enable_thinking": True, "thinking": True, "reasoning_effort": "high"},
 }
-"""The names that templates read: Qwen's and its kin's, DeepSeek's, gpt-oss's. A template ignores the others' names."""
+"""The names in templates: Qwen's and its kin's, DeepSeek's, gpt-oss's. A template ignores the others' names."""
 PREMISE_CHARACTERS = 8_000
-"""The most that the premises of a prompt have together: an endpoint charges for each, and some definitions are long."""
+"""The most characters of a prompt's premises together: an endpoint charges for each, and some definitions are long."""
 _PREMISES_OF_A_PROOF = 4
-"""Of a prompt for a whole proof, premises take one part of so many: the file up to the declaration matters more."""
+"""The part of a whole proof's prompt for premises, one in this number: the file up to the declaration matters more."""
 
 
 def messages(state: str, premises: Sequence[str] = ()) -> list[ChatMessage]:
@@ -80,12 +80,12 @@ def whole_proof_messages(
     premises: Sequence[str] = (),
     failed: Sequence[tuple[str, Sequence[str]]] = (),
 ) -> list[ChatMessage]:
-    """Return the system and the user message that ask for a whole proof.
+    """Return the system and the user message asking for a whole proof.
 
     Args:
-        declaration: its text, with a sorry where the proof is wanted.
+        declaration: its text, with a sorry in the proof's place.
         context: the file's text before it.
-        goal: what the sorry has to prove, as Lean prints it.
+        goal: the sorry's, as Lean prints it.
         premises: code of retrieved premises, the nearest first.
         failed: earlier answers, each with Lean's errors.
     """
@@ -111,7 +111,7 @@ def _has_room(premises: Sequence[str]) -> bool:
 
 
 def packed(premises: Sequence[str], fits: Callable[[Sequence[str]], bool]) -> tuple[str, ...]:
-    """Return the premises that fit together, in their order: one that does not is left out, and the next one tried."""
+    """Return premises that fit together, in their order: one without room is left out, and the next one tried."""
     if fits(premises):
         return tuple(premises)
     kept: tuple[str, ...] = ()
@@ -126,10 +126,9 @@ def _lean(text: str) -> str:
 
 
 def augmented_state(state: str, premises: Sequence[str], max_bytes: int) -> str:
-    """Return ReProver's input: premises with their marks, each followed by an empty line, the nearest one next to the
-    state.
+    """Return ReProver's input: premises with marks, each followed by an empty line, the nearest next to the state.
 
-    As in ReProver, a premise that does not fit is left out and the next one tried; the state is whole.
+    As in ReProver, a premise without room is left out and the next one tried; the state is whole.
 
     Args:
         state: as Lean or a dataset has it.
@@ -151,9 +150,9 @@ class Prompts:
 
     Attributes:
         kind: see the module.
-        max_length: tokens that a prompt may have; the answer's come on top.
-        enable_thinking: whether a model that can think before it answers is told to; None: its template decides.
-        end: the id of the token that ends an answer.
+        max_length: the most tokens of a prompt; the answer's come on top.
+        enable_thinking: whether to ask a model to think before it answers, if it can; None: its template decides.
+        end: the id of the token at an answer's end.
     """
 
     def __init__(
@@ -167,7 +166,7 @@ class Prompts:
         """Args:
         tokenizer: the model's.
         kind: see the module; "chat" needs a template.
-        max_length: tokens that a prompt may have.
+        max_length: the most tokens of a prompt.
         enable_thinking: see the attribute.
 
         Raises:
@@ -205,7 +204,7 @@ class Prompts:
         max_length: int,
         enable_thinking: bool | None = False,
     ) -> Prompts:
-        """Return the builder for a model, of the kind that it is.
+        """Return the builder for a model, of its kind.
 
         Raises:
             ModelError: as the constructor.
@@ -226,11 +225,11 @@ class Prompts:
         return self._messages(*self.fitted(state, premises))
 
     def text(self, state: str, premises: Sequence[str] = ()) -> str:
-        """Return the prompt as text, cut to fit: what `ids` are the tokens of."""
+        """Return the prompt of `ids` as text, cut to fit."""
         return self._text(*self.fitted(state, premises))
 
     def ids(self, state: str, premises: Sequence[str] = ()) -> list[int]:
-        """Return the prompt's tokens: at most `max_length`, whatever the state is."""
+        """Return the prompt's tokens: at most `max_length`, for any state."""
         result = self._ids(state, premises)
         # Most prompts fit, and their state is tokenized once.
         return result if len(result) <= self.max_length else self._ids(*self.fitted(state, premises))
@@ -246,12 +245,13 @@ class Prompts:
         max_length: int | None = None,
         enable_thinking: bool | None = None,
     ) -> list[int]:
-        """Return the tokens of `whole_proof_messages`, cut to fit: the context's oldest lines go first, then the
-        oldest answers that failed, then the premises, then the goal, which the declaration states too.
-        `enable_thinking`: None: as the prompts'.
+        """Return the tokens of `whole_proof_messages`, cut to fit.
+
+        First the context's oldest lines go, then the oldest failed answers, then the premises, then the goal, stated by
+        the declaration too. `enable_thinking`: None: as the prompts'.
 
         Raises:
-            ModelError: the model is an encoder-decoder, which answers with tactics; or the declaration alone is longer
+            ModelError: the model is an encoder-decoder, made for tactics; or the declaration alone is longer
                 than `max_length` (None: the prompts').
         """
         if self.kind == "seq2seq":
@@ -327,7 +327,7 @@ class Prompts:
         return "".join([*parts, f"{_HEADINGS['assistant']}\n"])
 
     def _tokens(self, text: str) -> list[int]:
-        # A template writes the marks that a tokenizer would add.
+        # A template writes the marks a tokenizer would add.
         encoded: Mapping[str, list[int]] = self.tokenizer(
             text, add_special_tokens=self.kind != "chat", verbose=False
         )

@@ -1,6 +1,6 @@
 """Requests to a tactic model and its answers: decoding, and suggestions.
 
-No torch: an endpoint, and a model that another process has loaded, take the same requests.
+No torch: an endpoint, and a model in another process, take the same requests.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ class Decoding:
 
     Attributes:
         candidates: answers wanted of each prompt.
-        mode: "beams": the likeliest ones that are found; "sampling": drawn, perhaps one several times.
+        mode: "beams": the likeliest ones; "sampling": drawn, perhaps one several times.
         temperature: of sampling: probabilities to the power of one over it.
-        max_tokens: of an answer, its end mark included; None: as many as the model was trained with.
-        prefix: text that each answer begins with. The model reads it as if it had written it; its tokens are among
+        max_tokens: of an answer, its end mark included; None: as in the model's training.
+        prefix: the beginning of each answer. The model reads it as its own text; its tokens are among
             `max_tokens`, and no part of the log-probability.
 
     Raises:
@@ -55,14 +55,14 @@ class Decoding:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Prompts that a model answers together.
+    """Prompts to answer together.
 
     Attributes:
         prompts: as tokens.
-        decoding: how many answers, and how they are found.
+        decoding: the number of answers, and the search for them.
         seeds: of each prompt, for sampling.
         most: tokens of an answer, end mark included.
-        beginning: tokens that the model reads as if it had written them; no part of the answers.
+        beginning: tokens the model reads as its own text; no part of the answers.
     """
 
     prompts: Sequence[Sequence[int]]
@@ -82,8 +82,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """An answer. `ids` have no end mark; `log_probability` is the model's own (natural logarithm), of the ids and the
-    end mark if `ended`. NaN where the model's numbers were none."""
+    """An answer. `ids` have no end mark.
+
+    `log_probability` is the model's own (natural logarithm), of the ids and the end mark if `ended`; NaN if the model's
+    numbers were NaN.
+    """
 
     ids: tuple[int, ...]
     log_probability: float
@@ -92,7 +95,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A state for which tactics are wanted; `premises` are code of retrieved ones, the nearest first."""
+    """A state in want of tactics; `premises` are code of retrieved ones, the nearest first."""
 
     state: str
     premises: tuple[str, ...] = ()
@@ -115,12 +118,12 @@ class Suggestions:
 
     Attributes:
         tactics: different ones, the likeliest first; none if no answer was a tactic.
-        left_out: the numbers of candidates that are left out, by reason: "repeated", a reason of
+        left_out: the numbers of unused candidates, by reason: "repeated", a reason of
             `pipeline.models.tactics.generate` (UNENDED, NO_NUMBERS, MARKS), OTHER_BEGINNING, or a flaw
             (`pipeline.lean.tactic_text`).
         error: the reason for no answer at all; else "".
-        prompt_tokens, written_tokens: what the answer took, the candidates that were left out counted.
-        usd: the cost; None where it is unknown.
+        prompt_tokens, written_tokens: the answer's, with the unused candidates.
+        usd: the cost; None if unknown.
         reason: of an endpoint's error, its kind (`pipeline.endpoint`).
     """
 
@@ -134,7 +137,7 @@ class Suggestions:
 
 
 OTHER_BEGINNING = "other_beginning"
-"""Reason for leaving out an answer: it does not begin as was asked."""
+"""Reason for leaving out an answer: it does not begin as requested."""
 
 
 def beginning_with(prefix: str, found: Suggestions) -> Suggestions:
@@ -148,7 +151,7 @@ def beginning_with(prefix: str, found: Suggestions) -> Suggestions:
 
 
 def text_of(completion: Any) -> str:
-    """Return a completion's text: it may be a string, or a chat's list of messages, the last of which counts.
+    """Return a completion's text: of a string, or of the last message of a chat's list.
 
     Raises:
         TypeError: it is neither.

@@ -3,18 +3,17 @@
     reward = LeanReward(bare_place(backend, project))
     reward(["exact h", "sorry"], problem=["h : p\n⊢ p", "h : p\n⊢ p"])      # [1.0, -0.5]
 
-A goal counts as closed when the theorem that states it compiles with the tactic as its whole proof, in a text of its
-own: that no goals are left in the REPL is only the hint that it is worth asking. What the gate would refuse in a proof
-(sorry, native_decide, what looks for a proof and is none) is refused here, or something would be learned that is of no
-use.
+A goal counts as closed when its theorem compiles with the tactic as its whole proof, in a text of its own: a REPL
+without goals is only the hint to try. Texts the gate would refuse in a proof (sorry, native_decide, tactics that search
+for a proof and are none) are refused here too, or the model would learn useless ones.
 
-A tactic that leaves goals earns something only if what it leaves is closed: each goal by one of `FINISHERS`, the whole
-in a text that compiles, and none of them closes the goal without the tactic. So `exfalso`, `by_contra h` and
-`have h : True := trivial` earn nothing: where they do not help, what they leave is open, and where a finisher closes it
-all the same, it needs no such step.
+A tactic with goals left earns something only if those are closed: each by one of `FINISHERS`, the whole in a text that
+compiles, and none of them closes the goal without the tactic. So `exfalso`, `by_contra h` and `have h : True :=
+trivial` earn nothing: if they do not help, their goals stay open, and if a finisher closes it all the same, it needs no
+such step.
 
-What cannot be judged (a goal that does not come back from its text, a process that cannot be had, no time left) is
-None, which TRL leaves out of its means. Nothing that a model writes raises.
+An impossible judgement (a goal that its text does not give back, no process, no time left) is None, which TRL leaves
+out of its means. Nothing a model writes raises.
 """
 
 from __future__ import annotations
@@ -43,27 +42,27 @@ from pipeline.models.tactics.requests import text_of
 
 Outcome = Literal["closed", "progress", "open", "repeated", "failed", "no_tactic", "forbidden"]
 FINISHERS = ("assumption", "trivial", "contradiction", "simp_all", "omega", "grind")
-"""Tactics that close what a step leaves, in order; one that the project's Lean does not know closes nothing."""
+"""Tactics to close a step's remaining goals, in order; one unknown to the project's Lean closes nothing."""
 _MOST_LEFT = 16
-"""Of a tactic that leaves more goals none is tried."""
+"""With more goals left than this, no finisher is tried."""
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
 REWARDS: Mapping[Outcome, float] = {
     "closed": 1.0,  # the goal is proved
-    "progress": 0.2,  # the tactic runs, and `FINISHERS` close all that it leaves, but not the goal alone
-    "open": 0.0,  # it runs, and leaves other goals than the one that it was run on
-    "repeated": -0.1,  # it runs and leaves that very goal, perhaps with copies of hypotheses or beside others
+    "progress": 0.2,  # the tactic runs, and `FINISHERS` close all its goals, but not the goal alone
+    "open": 0.0,  # it runs, and leaves other goals than its own
+    "repeated": -0.1,  # it runs and leaves its very goal, perhaps with copies of hypotheses or beside others
     "failed": 0.0,  # Lean refuses it, or it ran into the time limit
     "no_tactic": -0.2,  # the text is none (see `tactic_text.read_tactic`)
-    "forbidden": -0.5,  # it holds a sorry, or what the gate refuses in a proof
+    "forbidden": -0.5,  # it holds a sorry, or text the gate refuses in a proof
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The outcome of a completion, and Lean's words where it was refused."""
+    """The outcome of a completion, and Lean's words of refusal."""
 
     outcome: Outcome
     why: str = ""
@@ -83,11 +82,11 @@ class CompletionRow:
 
 
 class LeanReward:
-    """A reward function for TRL; see the module. Also a context manager that ends its processes.
+    """A reward function for TRL; see the module. As a context manager it ends its processes.
 
     Attributes:
-        counts: how many completions had each outcome, and "unjudged".
-        cached: how many of them were known from before.
+        counts: the number of completions with each outcome, and "unjudged".
+        cached: the number of earlier verdicts among them.
         places: of the goals; may be set.
     """
 
@@ -128,7 +127,7 @@ class LeanReward:
         Args:
             completions: strings, or lists of messages.
             problem: each one's state.
-            columns: the dataset's other columns ("path" and "start" are the goal's position), and what TRL adds.
+            columns: the dataset's other columns ("path" and "start" are the goal's position), and TRL's own.
 
         Returns:
             the reward of each; None if it could not be judged.
@@ -157,7 +156,7 @@ class LeanReward:
         return [None if one is None else one.reward for one in verdicts]
 
     def judge(self, asked: Sequence[CompletionRow]) -> list[Verdict | None]:
-        """Judge completions together; None for those that could not be.
+        """Judge completions together; None for an impossible judgement.
 
         Raises:
             RewardError: Lean cannot be started at all.
@@ -185,7 +184,7 @@ class LeanReward:
         return verdicts
 
     def close(self) -> None:
-        """End the processes. The reward may be used again, and starts others then."""
+        """End the processes. A later use of the reward starts others."""
         loop, self._loop = self._loop, None
         if loop is None:
             return
@@ -260,13 +259,13 @@ class LeanReward:
         except (ReplDied, PoolClosed) as error:
             _log.warning("a goal was not judged: %s", error)
         except ReplError as error:
-            # For instance a state that is lost with its process; the earlier verdicts stay.
+            # For instance a state lost with its process; the earlier verdicts stay.
             _log.warning("not all of a goal was judged: %s", error)
 
     async def _open(
         self, session: Session, place: GoalContext, stated: Statement, state: str
     ) -> State | None:
-        """Return the goal in the session; None, and a note of it, where Lean has another one or none."""
+        """Return the goal in the session; None, and a note of it, if Lean has another one or none."""
         try:
             roots = await session.distil(stated.text(place), timeout_s=self._tactic_timeout_s)
         except LimitReached:
@@ -321,7 +320,7 @@ class LeanReward:
     async def _left(
         self, session: Session, place: GoalContext, stated: Statement, root: State, tactic: str, state: State
     ) -> Verdict:
-        """Judge a tactic by what becomes of the goals in the state that it leads to."""
+        """Judge a tactic by the fate of the goals in its state."""
         closing = await self._finished(session, state)
         if closing is None:
             return Verdict("open", "what it leaves is not closed")
@@ -333,7 +332,7 @@ class LeanReward:
         return Verdict("progress" if whole.outcome == "closed" else "open", whole.why)
 
     async def _finished(self, session: Session, state: State) -> tuple[str, ...] | None:
-        """Return the finishers that close a state's goals, one after the other; None where one goal stays open."""
+        """Return the finishers of a state's goals, one after the other; None if one goal stays open."""
         used: list[str] = []
         if len(state.goals) > _MOST_LEFT:
             return None
@@ -364,7 +363,7 @@ class LeanReward:
             _log.warning("no reward for a goal: %s; the goal is %r", why, state[:300])
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run in a loop that lives as long as the processes, whatever loops the caller has."""
+        """Run in a loop with the life of the processes, whatever loops the caller has."""
         if self._loop is None:
             self._loop = LoopThread("lean-reward")
         return self._loop.run(work)

@@ -1,8 +1,8 @@
-"""Rows that a tactic model learns from: a proof state and the tactic that people ran on it, step by step.
+"""Rows for a tactic model: a proof state and people's tactic on it, step by step.
 
-Read from a dataset that LeanDojo or `everlean export leandojo` wrote. Tactics are whole,
-however many lines they have, and read like a model's answers (`tactic_text.read_tactic`), so that training sees what
-generation returns. Bad steps are left out and counted. Imports no torch.
+They come from a dataset of LeanDojo or `everlean export leandojo`. Tactics are whole, however many lines they have, and
+read like a model's answers (`tactic_text.read_tactic`), so training sees texts as generation returns them. Bad steps
+are left out and counted. Imports no torch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Row:
     """One step of a proof: `tactic` was run on `state`, which has no marks. `step` counts from 0 in the proof.
 
     `url` and `commit` are "" if the source lacks them, and `start` is then None. `premises` are shown beside the state:
-    marked code, the nearest first. `proof` is the id of our own accepted proof that the step is from; "" of a trace.
+    marked code, the nearest first. `proof` is the id of the step's accepted proof of our own; "" for a trace.
     """
 
     state: str
@@ -47,14 +47,14 @@ class Row:
 
 
 _CONTENT = 8
-"""How many of a row's fields its digest has: all before `premises`."""
+"""The number of a row's fields in its digest: all before `premises`."""
 FindPremises = Callable[[Sequence[Row]], Sequence[tuple[str, ...]]]
-"""Returns for each row the marked code of the premises nearest to its state, of those that its theorem may use."""
+"""Returns for each row the marked code of the accessible premises nearest to its state."""
 
 
 @dataclass(frozen=True, slots=True)
 class RowPremises:
-    """What finds the premises of rows: its name, and the lookup for the rows of a task's dataset, loaded by it."""
+    """The source of rows' premises: its name, and a function from a task to the lookup in its dataset."""
 
     name: str
     of: Callable[[TaskData], FindPremises]
@@ -68,9 +68,9 @@ class Rows:
     """The rows of a side, in its order.
 
     Attributes:
-        rows: the steps that are learned from.
-        proofs: how many theorems were read, those without a step among them.
-        skipped: how many steps were left out, by reason: SORRY (the tactic holds one), EMPTY (no tactic, or no goal
+        rows: the steps to learn from.
+        proofs: the number of theorems, those without a step among them.
+        skipped: the numbers of steps left out, by reason: SORRY (the tactic holds one), EMPTY (no tactic, or no goal
             before it), UNREADABLE (the tactic would not be read as a model's answer).
     """
 
@@ -80,7 +80,7 @@ class Rows:
 
     @property
     def digest(self) -> str:
-        """The SHA-256 of the rows, order included, without what is shown beside their states."""
+        """The SHA-256 of the rows, order included, without the premises beside their states."""
         digest = hashlib.sha256()
         for row in self.rows:
             digest.update(json.dumps(astuple(row)[:_CONTENT]).encode())
@@ -101,7 +101,7 @@ class Rows:
 
 
 def drawn(row: Row, seed: int) -> bytes:
-    """Return a hash that draws a row: the same for the same row and seed, whatever stands beside it."""
+    """Return a hash for drawing a row: it depends on the row and the seed alone."""
     text = "\0".join((str(seed), row.path, row.theorem, str(row.step), row.state))
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
 
@@ -114,7 +114,7 @@ def read_rows(path: Path) -> Rows:
     """Read a split file of a dataset: train.json, val.json or test.json.
 
     Raises:
-        DatasetError: it is not there, or is no split file. NothingToLearnError: it has no step to learn from.
+        DatasetError: it is missing, or is no split file. NothingToLearnError: it has no step to learn from.
     """
     rows: list[Row] = []
     skipped: Counter[str] = Counter()
@@ -138,7 +138,7 @@ def read_rows(path: Path) -> Rows:
 
 
 def of_steps(steps: Iterable[tuple[str, str]], like: Row) -> list[Row]:
-    """Return the rows of a proof's steps, of its states and tactics; those that cannot be learned from are left out."""
+    """Return the rows of a proof's steps, from its states and tactics; unusable ones are left out."""
     read = (_read_texts(state, tactic) for state, tactic in steps)
     return [
         replace(like, state=state, tactic=tactic, step=at)

@@ -3,10 +3,10 @@
     async with GenerationService(generator) as service:
         suggestions = await service.suggest(Request(state))
 
-The model works in a thread of its own, so that the searches continue with Lean. While it works, requests gather; its
-next batch contains the oldest request, and the batch's callers get their answers as soon as it is done. Only while the
-model is idle does the first request wait a moment for others. `Batching` serves any model: the progress model and the
-retriever use it too.
+The model works in a thread of its own, so the searches continue with Lean. While it works, requests gather; its next
+batch contains the oldest request, and the batch's callers get their answers as soon as it is done. Only with an idle
+model does the first request wait a moment for others. `Batching` serves any model: the progress model and the retriever
+use it too.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ T = TypeVar("T")
 
 
 class GenerationStoppedError(LearningError):
-    """The service was closed before it had answered."""
+    """The service was closed before its answer."""
 
     reason = "stopped"
 
 
 class SuggestionModel(Protocol):
-    """The part of a generator that a service uses: `generate.Generator`, or another way to the same answers."""
+    """The part of a generator for a service: `generate.Generator`, or another way to the same answers."""
 
     def together(self, requests: Sequence[Request]) -> Sequence[int]:
-        """Return the numbers of the requests in the next batch; the first, which waits longest, is in it."""
+        """Return the numbers of the requests in the next batch; the first, the oldest, is in it."""
 
     def suggest(self, requests: Sequence[Request]) -> list[Suggestions]: ...
 
@@ -72,8 +72,8 @@ class Batching(Generic[Q, A]):
         answer: answers a batch, in its order; called in a thread of its own, never twice at once.
         together: returns the numbers of the waiting requests in the next batch, the first among them; called in the
             same thread. None: all of them.
-        at_once: how many waiting requests are considered for a batch.
-        wait_s: how long the first request waits for others while the model is idle.
+        at_once: the number of waiting requests to consider for a batch.
+        wait_s: the first request's wait for others while the model is idle.
         name: of the thread.
         """
         self._model = answer
@@ -92,14 +92,14 @@ class Batching(Generic[Q, A]):
         self._task = asyncio.create_task(self._serve())
 
     async def close(self) -> None:
-        """Answer no more: waiting callers get an error, and the batch in the model is waited for."""
+        """Stop answering: waiting callers get an error; wait for the batch in the model."""
         self._closed = True
         for one in self._waiting:
             if one.wanted:
                 one.answer.set_exception(GenerationStoppedError("the generation service was closed"))
         self._waiting = []
         if self._task is not None:
-            # A batch that the model works on cannot be cancelled.
+            # A batch in the model cannot be cancelled.
             self._asked.set()
             self._enough.set()
             await self._task
@@ -199,8 +199,8 @@ class GenerationService(Batching["Request", "Suggestions"]):
     def __init__(self, generator: SuggestionModel, *, at_once: int = AT_ONCE, wait_s: float = WAIT_S) -> None:
         """Args:
         generator: for this service alone.
-        at_once: how many of the requests that wait are considered for a batch.
-        wait_s: how long the first request waits for others while the model is idle.
+        at_once: the number of waiting requests to consider for a batch.
+        wait_s: the first request's wait for others while the model is idle.
         """
         super().__init__(
             generator.suggest, generator.together, at_once=at_once, wait_s=wait_s, name="generator"

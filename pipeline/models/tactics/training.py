@@ -1,9 +1,8 @@
 """Trainers of tactic models: LeanDojo-v2's constructor, repository after repository, and supervised fine-tuning.
 
-After each repository the model, its tokenizer and what they were made from are written to `output_dir`, whole or not at
-all (`trainer_folder.publish`), so that a kill loses the work on one repository at most. A call that is repeated
-continues after what it has done; a trainer with other settings begins anew, and its model takes the place of the one in
-its folder.
+After each repository the model, its tokenizer and their description are written to `output_dir`, whole or not at all
+(`trainer_folder.publish`), so a kill loses the work on one repository at most. A repeated call continues after its
+earlier work; a trainer with other settings begins anew, and its model takes the place of the one in its folder.
 
 Under `accelerate launch` every process runs the same program: the first one writes, the others wait for it.
 
@@ -15,10 +14,10 @@ Under `accelerate launch` every process runs the same program: the first one wri
     trainer.train(database.sort_repositories_by_difficulty(), database, "raid/data/merged")
 
 A row of fine-tuning is a system message, a user message with the row's premises and its state, and the tactic as the
-assistant's: those of `pipeline.models.tactics.prompt`, which the provers use too. An encoder-decoder reads premises and
-state, and answers with the tactic. The loss is on the tactic and its end mark alone. TRL is given tokens and labels,
-not messages: on those it would train on the whole text, ignoring `completion_only_loss`, and silently drop long rows.
-TRL takes no encoder-decoders: transformers' own trainer does.
+assistant's: those of `pipeline.models.tactics.prompt`, shared with the provers. An encoder-decoder reads premises and
+state, and answers with the tactic. The loss is on the tactic and its end mark alone. TRL gets tokens and labels, not
+messages: on those it would train on the whole text, ignoring `completion_only_loss`, and silently drop long rows. TRL
+takes no encoder-decoders: transformers' own trainer does.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ class Settings(Config):
 
 
 def plain(value: Any) -> Any:
-    """Return a value as JSON gives it back; sets in order."""
+    """Return a value after a round trip through JSON; sets in order."""
     return json.loads(
         json.dumps(
             value, default=lambda item: sorted(item) if isinstance(item, set | frozenset) else str(item)
@@ -104,21 +103,21 @@ _log = logging.getLogger(__name__)
 
 
 class Repository(Protocol):
-    """A repository at a commit, as LeanDojo-v2's and `store.leandojo`'s are."""
+    """A repository at a commit, as in LeanDojo-v2 and `store.leandojo`."""
 
     url: str
     commit: str
 
 
 class Database(Protocol):
-    """The part of a `store.leandojo.DynamicDatabase` that a trainer uses."""
+    """A trainer's part of a `store.leandojo.DynamicDatabase`."""
 
     def export_merged_data(self, repositories: Any, output_path: str | Path) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class LearnedRepository:
-    """A repository that was learned. `fitted` is None where it had no step to learn from."""
+    """A learned repository. `fitted` is None if it had no step to learn from."""
 
     url: str
     commit: str
@@ -141,8 +140,8 @@ class RepositoryTrainer(LibraryTrainer):
     """The base of the trainers: models, repositories, checkpoints.
 
     Attributes:
-        lora_config, tokenizer: as LeanDojo-v2's trainers have them.
-        use_lora: whether an adapter is trained.
+        lora_config, tokenizer: as in LeanDojo-v2's trainers.
+        use_lora: whether it trains an adapter.
     """
 
     libraries = ("torch", "transformers", "trl", "peft")
@@ -171,27 +170,27 @@ class RepositoryTrainer(LibraryTrainer):
         on_step: OnStep = lambda _done, _total: None,
     ) -> None:
         """Args:
-        model_name: a folder or hub name; the folder of an adapter too, which is then trained further.
+        model_name: a folder or hub name; an adapter's folder too, to train it further.
         output_dir: the trained model's folder.
         epochs_per_repo: over the repositories so far, after each.
         batch_size: of one device.
         lr: the highest learning rate; it falls to 0 in a line.
         lora_config: trains an adapter of this kind; None trains every weight.
-        max_seq_len: tokens of prompt and answer together, a quarter of which are the answer's.
+        max_seq_len: tokens of prompt and answer together, a quarter of them the answer's.
         warmup_steps: of the learning rate; below 1 a share of all steps.
-        enable_thinking: whether the model is told to think before it answers; None: as it was trained, else no.
+        enable_thinking: whether to ask the model to think before it answers; None: as in its training, else no.
         gradient_checkpointing: slower, with less memory; None: on a GPU.
         dtype: of the weights. "auto": float32, and on a GPU bfloat16 under an adapter. Every weight is best trained in
-            float32, with bfloat16 in the computations where the GPU has it: at usual learning rates most updates are
+            float32, with bfloat16 in the computations if the GPU has it: at usual learning rates most updates are
             lost to the rounding of bfloat16. That takes 16 bytes of GPU memory a weight; "bfloat16" takes 8.
-        device: "auto": a GPU where there is one.
+        device: "auto": a GPU if there is one.
         seed: of everything drawn.
         report_to, callbacks: as `LibraryTrainer`'s.
         say: takes a line of text for each repository, and for left out steps.
         on_step: takes (optimiser steps done, in all) after each, of each repository.
 
         Raises:
-            ConfigError: a setting is not taken, or there is no GPU.
+            ConfigError: a setting is invalid, or there is no GPU.
             ModelError: the model has no tokenizer.
         """
         lora = None if lora_config is None else plain(lora_config.to_dict())
@@ -228,7 +227,7 @@ class RepositoryTrainer(LibraryTrainer):
 
     @property
     def model(self) -> PreTrainedModel | PeftModel:
-        """The model as trained so far; loaded when it is first asked for.
+        """The model as trained so far, loaded at the first call.
 
         Raises:
             ModelError, CheckpointError: it cannot be loaded.
@@ -243,8 +242,8 @@ class RepositoryTrainer(LibraryTrainer):
     ) -> list[LearnedRepository]:
         """Learn repositories in this order, each with those before it, from their training split.
 
-        A repository at a commit that the model in `output_dir` has learned, with these settings, is not learned again;
-        for that, name another folder. One without a step to learn from is reported and left out.
+        A repository at a commit known to the model in `output_dir`, under these settings, is not learned again; for
+        that, name another folder. One without a step to learn from is reported and left out.
 
         Args:
             repos: of the database.
@@ -252,11 +251,12 @@ class RepositoryTrainer(LibraryTrainer):
             data_path: where to; replaced at each step.
 
         Returns:
-            what was learned in this call.
+            the repositories learned in this call.
 
         Raises:
-            LearningError: the model, a dataset or the folder cannot be used, a loss diverged, or the disk is full. What
-                was learned before stays, and a repeated call continues after it.
+            LearningError: the model, a dataset or the folder cannot be used, a loss diverged, or the disk is full.
+            Earlier
+                work stays, and a repeated call continues after it.
         """
         folder = Path(self.output_dir)
         learned: list[LearnedRepository] = []
@@ -277,12 +277,13 @@ class RepositoryTrainer(LibraryTrainer):
         return learned
 
     def loaded(self) -> TacticModel:
-        """Return the model with its tokenizer and prompts: that in `output_dir` if it is this trainer's, else the one
-        that `model_name` names.
+        """Return the model with its tokenizer and prompts.
+
+        It is the one in `output_dir` if that is this trainer's, else that of `model_name`.
 
         Raises:
             ModelError, CheckpointError: it cannot be loaded.
-            ConfigError: it cannot be trained in the memory that there is.
+            ConfigError: the available memory is too small for its training.
         """
         if self._loaded is None:
             folder = Path(self.output_dir)
@@ -290,7 +291,7 @@ class RepositoryTrainer(LibraryTrainer):
             start = self.model_name if about is None else folder
             dtype = dtype_of(self.settings.dtype, self.device, adapter=self.use_lora)
             unloaded = read_model(start)
-            # A quantised model's configuration does not say what its weights take.
+            # A quantised model's configuration does not have the size of its weights.
             if not getattr(unloaded.config, "quantization_config", None):
                 adapter = self.use_lora or unloaded.is_adapter_of(start)
                 weights = unloaded.count_weights()
@@ -338,7 +339,7 @@ class RepositoryTrainer(LibraryTrainer):
         return self._loaded
 
     def unload(self) -> None:
-        """Free the memory of the model, which is loaded again when it is next asked for."""
+        """Free the memory of the model; its next use loads it again."""
         self._loaded = None
         gc.collect()
         if self.device.type == "cuda":
@@ -375,8 +376,8 @@ class RepositoryTrainer(LibraryTrainer):
         """Write the model, its tokenizer, the lengths of its prompts and its curve into a folder, made if need be.
 
         Args:
-            folder: where to.
-            home: where the folder's files are going to be; None: there, or beside it.
+            folder: for the files.
+            home: the final folder of the files; None: `folder`, or beside it.
 
         Raises:
             OSError, SafetensorError: the disk refused.
@@ -410,7 +411,7 @@ class RepositoryTrainer(LibraryTrainer):
         return of_first(about)
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of TRL's configurations that all trainers share."""
+        """Return the common arguments of TRL's configurations for all trainers."""
         return {
             **super().arguments(),
             "num_train_epochs": self.settings.epochs_per_repo,
@@ -431,16 +432,16 @@ class RepositoryTrainer(LibraryTrainer):
 
 
 IGNORED = -100
-"""The label of a token that is not learned."""
+"""The label of a token to ignore."""
 
 
 def encode(rows: Rows, prompts: Prompts, *, answer_length: int) -> tuple[list[dict[str, list[int]]], int]:
-    """Return the rows as tokens and labels, and how many were dropped because their tactic is too long.
+    """Return the rows as tokens and labels, and the number of rows dropped for a long tactic.
 
     Args:
         rows: states and tactics.
         prompts: the model's.
-        answer_length: tokens that a tactic may have, its end mark included; a model's answer ends there.
+        answer_length: the most tokens of a tactic, its end mark included; a model's answer ends there.
     """
     encoded = prompts.kind == "seq2seq"
     examples: list[dict[str, list[int]]] = []
@@ -496,12 +497,12 @@ class SFTTrainer(RepositoryTrainer):
         return FitResult(len(examples), dropped, steps, measures)
 
     def trainer(self, examples: list[dict[str, list[int]]]) -> Any:
-        """Return TRL's trainer of the model for what `encode` made, transformers' of an encoder-decoder."""
+        """Return TRL's trainer of the model for the examples of `encode`, transformers' for an encoder-decoder."""
         found = self.loaded()
         if found.prompts.kind == "seq2seq":
             return _GroupedByLength(
                 model=found.model,
-                # Its loss is a mean, which would count as many times as there are processes.
+                # Its loss is a mean; every process would count it again.
                 args=TrainingArguments(**self.arguments(), average_tokens_across_devices=False),
                 train_dataset=Dataset.from_list(examples),
                 data_collator=DataCollatorForSeq2Seq(found.tokenizer, label_pad_token_id=IGNORED),
@@ -522,14 +523,14 @@ class SFTTrainer(RepositoryTrainer):
 
 
 class _ByLength(Sampler[int]):
-    """Orders rows so that those of a batch are of like length, by the seed and the epoch alone."""
+    """Orders rows into batches of like length, by the seed and the epoch alone."""
 
     def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
         self._lengths, self._batch_size, self._seed = list(lengths), batch_size, seed
         self._epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Take the epoch that comes. Accelerate calls it, and so a resumed run has the order that it had."""
+        """Take the next epoch. Accelerate calls it, so a resumed run keeps its order."""
         self._epoch = epoch
 
     def __len__(self) -> int:
@@ -542,7 +543,7 @@ class _ByLength(Sampler[int]):
 
 
 class _GroupedByLength(Trainer):  # type: ignore[misc]
-    """A trainer whose batches hold rows of like length."""
+    """A trainer with rows of like length in a batch."""
 
     def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int]:
         rows: Any = self.train_dataset if train_dataset is None else train_dataset
@@ -551,7 +552,7 @@ class _GroupedByLength(Trainer):  # type: ignore[misc]
 
 
 class OnlyTrains:
-    """What TRL's trainers do beside training, left out."""
+    """Leaves out the work of TRL's trainers beside training."""
 
     def _send_telemetry(self) -> None:
         """Send nothing."""

@@ -1,9 +1,9 @@
-"""Ask a causal model that vLLM runs on a GPU; vLLM is imported here and nowhere else (the extra `vllm`).
+"""Runs a causal model in vLLM on a GPU; vLLM is imported here and nowhere else (the extra `vllm`).
 
-A prompt's beginning that another had before is not read again, and each request has its own seed, number of answers and
-LoRA adapter: adapters of one base share one engine. The likeliest answers ("beams") are the best of twice as many drawn
-ones: vLLM's own beam search asks the engine for a token at a time and always goes on to the longest answer. With one
-GPU's sums an answer follows from prompt, seed and settings only as far as rounding does not depend on the batch.
+A prompt's beginning is read once for all prompts with it, and each request has its own seed, number of answers and LoRA
+adapter: adapters of one base share one engine. The likeliest answers ("beams") are the best of twice as many draws:
+vLLM's own beam search asks the engine for a token at a time and always goes on to the longest answer. With one GPU's
+sums an answer follows from prompt, seed and settings only as far as rounding does not depend on the batch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from store.text import first_line
 _SHARE = 0.8
 """Of the GPU's memory: beside the generator there are a retriever and a progress model."""
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""What vLLM's max_lora_rank takes."""
+"""Valid values of vLLM's max_lora_rank."""
 _SEEDS = 1 << 31
 _log = logging.getLogger(__name__)
 
@@ -114,13 +114,16 @@ class VllmLoop:
 def vllm_loop(
     model: UnloadedModel, name: str, *, device: torch.device, dtype: torch.dtype
 ) -> VllmLoop | None:
-    """Return a model's loop in vLLM; None where transformers runs it: there is no GPU or no vLLM, the model encodes its
-    prompts, another GPU than the first was named, or vLLM refuses, which is logged."""
+    """Return a model's loop in vLLM; None if transformers must run it.
+
+    That is so without a GPU or vLLM, for a model that encodes its prompts, on another GPU than the first, and if vLLM
+    refuses, which is logged.
+    """
     if device.type != "cuda" or device.index or model.prompts.kind == "seq2seq" or find_spec("vllm") is None:
         return None
     try:
         return VllmLoop(model, name, dtype=dtype)
-    # Whatever vLLM does not take (an architecture, a kind of adapter, too little memory), transformers may.
+    # transformers may take whatever vLLM refuses: an architecture, a kind of adapter, too little memory.
     except Exception as error:  # noqa: BLE001
         _log.warning("vLLM does not run %s, so transformers does, slower: %s", name, first_line(error))
         return None
@@ -145,7 +148,7 @@ def _engine(base: str, dtype: str, rank: int) -> _Engine:
 
 
 def _rank(adapter: Path | None) -> int:
-    """Return the least rank that vLLM takes for an adapter; 0 for none."""
+    """Return vLLM's least rank for an adapter; 0 for none."""
     if adapter is None:
         return 0
     own = int(json.loads((adapter / ADAPTER).read_text(encoding="utf-8"))["r"])
