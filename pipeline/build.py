@@ -1,7 +1,7 @@
-"""The build job: fetch a commit's packages, build it with its own toolchain, and keep what lake made.
+"""The build job: fetch a commit's packages, build it with its own toolchain, and keep lake's products.
 
-`python -m pipeline.build --spec spec.json`, whose parameters are a `BuildSpec`. Emits `project_built`, also for a build
-in which some modules failed and others did not. What no repetition can change is a deterministic failure.
+`python -m pipeline.build --spec spec.json`, with a `BuildSpec` as parameters. Emits `project_built`, also if only some
+modules failed. A failure that no repetition can change is deterministic.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def work(spec: JobSpec[BuildSpec], reporter: Reporter) -> dict[str, Any]:
 
 
 class Building:
-    """One build; its steps in the order of `run`. A bump makes the same steps in a worktree that it has raised."""
+    """One build; its steps in the order of `run`. A bump takes the same steps in a raised worktree."""
 
     def __init__(self, spec: JobSpec[BuildSpec], reporter: Reporter, project: Path, held: list[Lock]) -> None:
         self._spec = spec
@@ -118,7 +118,7 @@ class Building:
         }
 
     def prepared(self) -> tuple[LakeRunner, build_cache.Build, Dependencies | None]:
-        """Fetch the packages and clear what the repository brings as built; return the lake that may build here.
+        """Fetch the packages and clear the repository's own build products; return a lake with the right to build here.
 
         Raises:
             JobError: the commit cannot be built, or not now.
@@ -168,7 +168,7 @@ class Building:
         return runner, wanted or given.lean.toolchain
 
     def _manifest(self) -> Manifest:
-        """Read the manifest; a project that requires nothing may do without one, and then gets an empty one."""
+        """Read the manifest; a project without requirements may lack one, and then gets an empty one."""
         path = self._project / MANIFEST
         if os.path.lexists(path):
             try:
@@ -204,17 +204,17 @@ class Building:
                 result = fetcher.ensure(toolchain=toolchain, manifest=manifest, key=key)
                 build_cache.hold_packages(self._cache, key, self._held)
             except build_cache.BuildMissingError:
-                continue  # a sweep took them between the two
+                continue  # a sweep removed them between the two
             except DependencyError as error:
                 raise self._not_had(error) from error
             return result
 
     def files_of(self, package: GitPackage) -> PackageFiles:
-        """Return what a package says of itself at its commit, without the rest of it.
+        """Return a package's own files at its commit, without the rest of the package.
 
         Raises:
-            JobError: it cannot be fetched.
-            OSError: its manifest is none that is read.
+            JobError: the package cannot be fetched.
+            OSError: its manifest is unreadable.
         """
         runner = LakeRunner.find(self._given.lean, project=self._project)
         if isinstance(runner, str):
@@ -246,7 +246,7 @@ class Building:
         return JobError(error.reason, what, remedy=error.remedy, deterministic=not error.passing)
 
     def build(self, runner: LakeRunner) -> tuple[BuildLog, Outcome]:
-        """Build what is asked for; return what lake said, and how it ended."""
+        """Build the requested modules; return lake's log and its end."""
         log = BuildLog()
 
         def line(text: str) -> None:
@@ -263,7 +263,7 @@ class Building:
         return Bounds(left, self._given.memory_bytes, MOST_PROCESSES, self._given.disk_bytes, watched)
 
     def judge(self, log: BuildLog, outcome: Outcome, sources: Sources) -> tuple[str, ...]:
-        """Return the modules that were not built, or raise where nothing useful was."""
+        """Return the modules that were not built, or raise if the build made nothing useful."""
         built = _built_modules(self._project)
         if outcome.ok and built:
             return ()
@@ -291,7 +291,7 @@ class Building:
             reason,
             f"{self._what}: lake build: {what}{errors}{end}",
             remedy=_OF_A_PACKAGE if _HASH_BESIDE.search(outcome.output) else _REMEDIES[reason],
-            # Killed from outside, or no program: the machine's doing and not the commit's.
+            # Killed from outside, or no program: the machine's doing, not the commit's.
             deterministic=outcome.ending != "not_started" and outcome.signal != 9,
         )
 
@@ -316,7 +316,7 @@ class Building:
 
 
 _HASH_BESIDE = re.compile(r"file: \S+\.hash\b")
-"""What lake says when it cannot note the hash of a package's module, for packages are read-only by then."""
+"""Lake's message if it cannot note the hash of a package's module, since packages are read-only by then."""
 _OF_A_PACKAGE = (
     "only the default targets of a package are built here: "
     "import none of its other modules, or have it name them there"
@@ -356,7 +356,7 @@ def _lakefile_hash(project: Path) -> str:
 
 
 def _installing(wanted: str) -> str:
-    """Return what gets the toolchain that a `lean-toolchain` names."""
+    """Return the command to install the toolchain of a `lean-toolchain`."""
     try:
         return f"run `elan toolchain install {parse_version(wanted).toolchain}`"
     except VersionError as error:
@@ -364,7 +364,7 @@ def _installing(wanted: str) -> str:
 
 
 def _text(path: Path) -> str:
-    """Return the beginning of a file of the repository, which may be of any size; "" if it is missing."""
+    """Return the beginning of a file of the repository; "" if it is missing."""
     if path.is_symlink() or not path.is_file():
         return ""
     with path.open("rb") as file:

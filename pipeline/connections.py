@@ -1,12 +1,13 @@
-"""Hold an HTTP listener's connections within bounds: how many there are, whose, and how long each may owe bytes.
+"""Hold an HTTP listener's connections within bounds: their number, their peers, and the time for each to send or take
+bytes.
 
-One way for every listener: the control socket, the daemon's ports, the server for editors. uvicorn waits for a head and
-a body for ever, keeps an answer that nobody reads, and takes any number of connections. Here the client has `head_s`
-for a whole head, `body_s` for a whole body, and `idle_s` to take what was written to it. Where one peer, or all
-together, have as many connections as they may, a further one takes the place of the one that has owed bytes the
-longest; where none owes any, it is closed itself. So connections that say nothing shut out nobody.
+The same for every listener: the control socket, the daemon's ports, the server for editors. uvicorn waits forever for a
+head and a body, keeps an unread answer, and takes any number of connections. Here the client has `head_s` for a whole
+head, `body_s` for a whole body, and `idle_s` to read an answer. When one peer, or all together, reach the limit, a
+further connection replaces the one that has owed bytes the longest; if none owes any, the new one is closed. So silent
+connections shut out nobody.
 
-Owns also how often a log line about a flood is written: once a minute, with how many were left out.
+Also limits log lines about a flood: one a minute, with the number left out.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 _KEYS = 256
-"""A flood must not fill what remembers it."""
+"""A flood must not fill this memory."""
 
 
 class Sparing:
-    """Tells which of many like events gets a log line: the first, and then one a minute."""
+    """Decides which of many similar events get a log line: the first, and then one a minute."""
 
     def __init__(self, every_s: float = 60.0, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._every_s = every_s
@@ -39,7 +40,7 @@ class Sparing:
         self._left_out: dict[Hashable, int] = {}
 
     def line(self, key: Hashable) -> int | None:
-        """Return how many like it were left out since the last line; None where this one is left out as well."""
+        """Return the number of similar events left out since the last line; None to leave this one out too."""
         now = self._clock()
         if key in self._last and now - self._last[key] < self._every_s:
             self._left_out[key] = self._left_out.get(key, 0) + 1
@@ -52,7 +53,7 @@ class Sparing:
 
 
 class OnceAMinute(logging.Filter):
-    """Lets a message of the standard library's logging pass once a minute."""
+    """Lets each message of the standard library's logging pass once a minute."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -71,9 +72,9 @@ _log.addFilter(OnceAMinute())
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """`most` connections of all peers together, `most_each` of one; seconds for what a client owes.
+    """`most` connections of all peers together, `most_each` of one; seconds for the client's debts.
 
-    `drained_bytes`: the most that is read of a body that the answer did not wait for.
+    `drained_bytes`: the maximum read of a body after its answer.
     """
 
     most: int = 128
@@ -90,7 +91,7 @@ class BoundedProtocol(H11Protocol):
     bounds = Bounds()
     peer: Hashable = ""
     shares = True
-    """Whether it counts among all peers' together; one that does not has only its own number to keep to."""
+    """Whether it counts towards all peers' limit; if not, only its own peer's limit holds."""
     dropped = False
     owes_since = 0.0
     _owes: tuple[str, object] | None = None
@@ -99,7 +100,9 @@ class BoundedProtocol(H11Protocol):
     _drained = 0
 
     def who(self, transport: asyncio.Transport) -> tuple[Hashable, bool]:
-        """Return whose connection this is, and whether it `shares`. OSError: it cannot be known, and is closed."""
+        """Return the connection's peer, and whether it `shares`. OSError: the peer is unknown, and the connection is
+        closed.
+        """
         address = transport.get_extra_info("peername")
         return (address[0] if isinstance(address, tuple) else ""), True
 
@@ -131,7 +134,7 @@ class BoundedProtocol(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         super().send_400_response(msg)
         if self.cycle is not None and not self.cycle.response_complete:
-            # A body that breaks off in the middle: who works on the request is told, and its answer goes nowhere.
+            # A body that breaks off in the middle: the handler is told, and its answer goes nowhere.
             self.cycle.disconnected = True
             self.cycle.message_event.set()
 
@@ -155,13 +158,13 @@ class BoundedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def drop(self) -> None:
-        """Close it at once; what was not sent is lost."""
+        """Close it at once; unsent bytes are lost."""
         self.dropped = True
         self.transport.abort()
 
     @property
     def owes(self) -> bool:
-        """Return whether the client has yet to send or to take something."""
+        """Whether the client still has to send or read something."""
         return self._deadline is not None or self._unread is not None
 
     @property
@@ -184,7 +187,7 @@ class BoundedProtocol(H11Protocol):
         (min(owing, key=lambda one: one.owes_since) if owing else self).drop()
 
     def _settle(self) -> None:
-        """Give the client its time for what it owes now; what it owed before it still owes by the same deadline."""
+        """Give the client its time for a new debt; an old debt keeps its deadline."""
         owes, seconds = self._debt()
         if owes == self._owes:
             return
@@ -201,7 +204,7 @@ class BoundedProtocol(H11Protocol):
         if self.transport.is_closing():
             return ("its end", self.cycle), self.bounds.idle_s
         if self._answered:
-            # Another head, or the rest of a body that the answer did not wait for.
+            # Another head, or the rest of a body after its answer.
             return ("a head", self.cycle), self.bounds.head_s
         if self.cycle.more_body:
             return ("a body", self.cycle), self.bounds.body_s
@@ -215,12 +218,12 @@ class BoundedProtocol(H11Protocol):
 
 
 def bounded(bounds: Bounds) -> type[BoundedProtocol]:
-    """Return the protocol with these bounds."""
+    """Return the protocol within these bounds."""
     return type("Bounded", (BoundedProtocol,), {"bounds": bounds})
 
 
 class Server(uvicorn.Server):
-    """uvicorn's, which leaves signals to the process's own handlers.
+    """uvicorn's server, with signals left to the process's own handlers.
 
     It ticks once a second, where uvicorn ticks ten times even while idle, and wakes at once for `end` and signals.
     """
@@ -240,7 +243,7 @@ class Server(uvicorn.Server):
         self._ends.set()
 
     async def main_loop(self) -> None:
-        """See uvicorn: until the end is asked for."""
+        """See uvicorn: until the end is requested."""
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(1.0):
@@ -252,11 +255,11 @@ class Server(uvicorn.Server):
 
 
 class ServingError(Exception):
-    """The server ended while it started."""
+    """The server ended during its start."""
 
 
 class Serving:
-    """An application that is served from a listening socket. Made with `start`, ended with `stop`."""
+    """An application served from a listening socket. Made with `start`, ended with `stop`."""
 
     def __init__(self, server: Server, task: asyncio.Task[None]) -> None:
         self._server = server
@@ -275,7 +278,7 @@ class Serving:
         """Serve on the running loop.
 
         Raises:
-            ServingError: it ended at once.
+            ServingError: the server ended at once.
         """
         config = uvicorn.Config(
             application,

@@ -1,7 +1,7 @@
-"""The count job: `python -m pipeline.count --spec spec.json`, whose parameters are a `CountSpec`.
+"""The count job: `python -m pipeline.count --spec spec.json`, with a `CountSpec` as parameters.
 
-Counts the sorries of commits that a branch had before its first sight, out of the bare mirror, as a scan reads them. It
-has no slot and leaves the processor to all others. What is counted when it is ended stays, and the next job goes on.
+Counts the sorries of commits before a branch's first scan, from the bare mirror, as a scan reads them. It has no slot
+and runs at the lowest priority. Counts recorded before its end stay, and the next job goes on.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pipeline.lean.source.scanner import read_file
 from store.events.scans import PastCounted
 
 GATHERS_S = 0.5
-"""Seconds for which what is found waits for more, to be made durable with it."""
+"""Seconds for which counts wait for more, to be made durable together."""
 _LOWEST_PRIORITY = 19
 
 
@@ -67,7 +67,7 @@ def count_commits(spec: JobSpec[CountSpec], reporter: Reporter) -> dict[str, Any
 
 
 def _count(mirror: Mirror, item: TreeFile, known: dict[str, _Count]) -> _Count:
-    """Count the sorries of a file; of most commits a week apart most files are the same."""
+    """Count the sorries of a file; most files are the same in commits a week apart."""
     if not item.readable:
         return _Count(0, failed=True)
     if item.blob not in known:
@@ -81,7 +81,7 @@ def _count(mirror: Mirror, item: TreeFile, known: dict[str, _Count]) -> _Count:
 
 
 def main() -> int:
-    """Run the job that `--spec` names."""
+    """Run the job of `--spec`."""
     return run_job(CountSpec, count_commits)
 
 

@@ -1,11 +1,11 @@
-"""What a pull request does to the sorries, statements and axioms of a repository: two commits, compared without Lean.
+"""Compare two commits without Lean: a pull request's effects on the sorries, statements and axioms of a repository.
 
-`compare_commits` reads both versions of each changed file out of git's objects, as the scan job does, and takes
-sorries and declarations for the same by the same rules (`store.domain`, `pipeline.meaning`). Beside the steps of the
-sorries' lives it finds what makes a theorem mean or rest on something else. Words are looked for in the commands whose
-text is new, and count where their declaration has more of them than before: what only moved is not reported.
+`compare_commits` reads both versions of each changed file from git's objects, as the scan job does, and matches sorries
+and declarations by the same rules (`store.domain`, `pipeline.meaning`). Beside the steps of the sorries' lives it finds
+changes in a theorem's meaning or foundations. Words are looked for in commands with new text, and count if their
+declaration has more of them than before: a mere move is not reported.
 
-It reads text. What a macro makes of its arguments and what a dependency brings are not seen.
+It reads text. It does not see a macro's use of its arguments, nor the contents of a dependency.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ KINDS: Mapping[Kind, str] = {
     "unread": "a file not read in full, a symbolic link or a submodule in the place of Lean files",
     "build": "another toolchain, lakefile, manifest or .gitattributes",
 }
-"""What can be found, each with its meaning."""
+"""The kinds of findings, each with its meaning."""
 
 _ASSERTED = frozenset({*THEOREM_KINDS, "axiom"})
 _ANSWERED = re.compile(r"\banswer ?\( ?sorry ?\)")
@@ -91,7 +91,7 @@ _LET_PASS = re.compile(rf"(?:\b|(?<=-D))(?:warn\.sorry|{'|'.join(sorted(UNSEEN_N
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that the later version does. Line from 1, column from 0 in code points; 0, 0 is the whole file."""
+    """One effect of the later version. Line from 1, column from 0 in code points; 0, 0 is the whole file."""
 
     kind: Kind
     path: str
@@ -102,15 +102,15 @@ class Finding:
     gone: bool = False
     """the place is in the earlier version: the later one has none"""
     was: str | None = None
-    """the former place (`A.lean:12`) of what moved"""
+    """the former place (`A.lean:12`) of a moved sorry"""
     before: str | None = None
-    """the statement that it was"""
+    """the former statement"""
     after: str | None = None
-    """the statement that it is"""
+    """the present statement"""
 
 
 class CloneError(Exception):
-    """A clone cannot be compared; the message says what is missing, and what to do."""
+    """The clone cannot be compared; the message names the missing thing and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +122,17 @@ class Compared:
 
 
 def compare_commits(mirror: Mirror, base: str, head: str, *, meant: Callable[[str], bool]) -> Compared:
-    """Compare two commits by their files that `meant` takes.
+    """Compare two commits by the files accepted by `meant`.
 
     Raises:
-        JobError: git failed, or a commit is not there.
+        JobError: git failed, or a commit is missing.
     """
     return _compared(mirror, mirror.changes(base, head), Unchanged(mirror, base, head), meant)
 
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """A declaration that lost its last sorry, with the proof that stands there now."""
+    """A declaration without its last sorry, and its present proof."""
 
     path: str
     name: str
@@ -143,10 +143,10 @@ class Fill:
 
 
 def filled_between(mirror: Mirror, base: str, head: str, *, meant: Callable[[str], bool]) -> list[Fill]:
-    """Return the declarations whose sorries the later of two commits has filled, all of them.
+    """Return all declarations with sorries filled by the later commit.
 
     Raises:
-        JobError: git failed, or a commit is not there.
+        JobError: git failed, or a commit is missing.
     """
     changes = mirror.changes(base, head)
     old = {item.path: version_of(mirror, item) for item in changes.before if meant(item.path)}
@@ -157,14 +157,14 @@ def filled_between(mirror: Mirror, base: str, head: str, *, meant: Callable[[str
 
 
 def compare_staged(mirror: Mirror, base: str, *, meant: Callable[[str], bool]) -> Compared:
-    """Compare a commit or tree with what is staged for the next commit."""
+    """Compare a commit or tree with the staged files."""
     return _compared(mirror, mirror.staged(base), Unchanged(mirror, base, None), meant)
 
 
 def compare_clone(
     folder: Path, base: str | None, head: str | None, *, staged: bool, meant: Callable[[str], bool]
 ) -> tuple[str, str | None, Compared]:
-    """Compare a commit of a clone, or what is staged there, with where its history left another's.
+    """Compare a commit of a clone, or its staged files, with the point where its history left another's.
 
     Args:
         folder: the clone, or a folder in it.
@@ -172,10 +172,10 @@ def compare_clone(
         head: the later commit; None: HEAD.
 
     Returns:
-        The commit that was compared with, the later one (None with `staged`), and what was found.
+        The starting commit, the later one (None with `staged`), and the comparison.
 
     Raises:
-        CloneError: the folder is no clone, or it lacks something; the message says what, and what to do.
+        CloneError: the folder is no clone, or it lacks something; the message names it and the remedy.
     """
     try:
         with Mirror(clone(folder)) as mirror:
@@ -188,15 +188,15 @@ def compare_clone(
             start = _where_it_left(mirror, str(base), later)
             return start, later, compare_commits(mirror, start, later, meant=meant)
     except JobError as error:
-        # Its own remedies are for the daemon's mirrors.
+        # The error's own remedies are for the daemon's mirrors.
         raise CloneError(f"{clean(str(error))}; check the clone with `git fsck`") from error
 
 
 def clone(folder: Path) -> Path:
-    """Return the folder where git keeps the clone that a folder belongs to.
+    """Return the git folder of a clone, from any folder in it.
 
     Raises:
-        CloneError: it belongs to none.
+        CloneError: the folder is in no clone.
     """
     if not folder.is_dir():
         raise CloneError(f"{folder}: no such folder; name a clone with -C")
@@ -225,7 +225,7 @@ def _commit(mirror: Mirror, name: str) -> str:
 
 
 def _where_it_left(mirror: Mirror, base: str, head: str) -> str:
-    """Return the commit at which the head's history left that of the base."""
+    """Return the commit where the head's history left the base's."""
     result = mirror.merge_base(_commit(mirror, base), head)
     if result is not None:
         return result
@@ -259,7 +259,7 @@ def _compared(
 
 
 def _built_otherwise(mirror: Mirror, changes: Changes) -> Iterator[Finding]:
-    """Report the files by which the project is built and git writes a checkout, and what they let pass."""
+    """Report the files that govern the build and the checkout, and the checks they turn off."""
     before = {item.path: item for item in changes.before}
     present = {item.path: item for item in changes.present}
     gone = dict.fromkeys(changes.gone, True)
@@ -278,7 +278,7 @@ def _built_otherwise(mirror: Mirror, changes: Changes) -> Iterator[Finding]:
 
 
 def _let_pass(mirror: Mirror, item: TreeFile | None) -> dict[str, int]:
-    """Return the words of a lakefile by which Lean lets pass what it would not, each with its first line."""
+    """Return the words of a lakefile that turn off Lean's checks, each with its first line."""
     data = (
         b"" if item is None or not item.readable else mirror.read(item.blob, most_bytes=_MOST_LAKEFILE_BYTES)
     )
@@ -291,7 +291,7 @@ def _let_pass(mirror: Mirror, item: TreeFile | None) -> dict[str, int]:
 
 
 def _not_as_committed(unchanged: Unchanged, new: Mapping[str, Version]) -> Iterator[Finding]:
-    """Report changed files that git writes otherwise than they are committed: Lean reads what is in the checkout."""
+    """Report changed files that git alters in a checkout: Lean reads the checkout."""
     attributes = Attributes(dict(unchanged.attributes() if new else ()).get)
     for path in new:
         if altered := attributes.altered(path):
@@ -299,7 +299,9 @@ def _not_as_committed(unchanged: Unchanged, new: Mapping[str, Version]) -> Itera
 
 
 def _strange(items: Iterable[TreeFile], meant: Callable[[str], bool]) -> Iterator[Finding]:
-    """Report what stands where Lean files could: Lean follows a link, and a submodule's files are its own commits'."""
+    """Report links and submodules in the place of Lean files: Lean follows a link, and a submodule's files are its own
+    commits'.
+    """
     for item in items:
         folder = "." not in item.path.rpartition("/")[2] and meant(f"{item.path}/A.lean")
         if meant(item.path) or folder:
@@ -307,7 +309,7 @@ def _strange(items: Iterable[TreeFile], meant: Callable[[str], bool]) -> Iterato
 
 
 class _Difference:
-    """The versions of the changed files, and which declarations are the same."""
+    """The versions of the changed files, with their declarations matched."""
 
     def __init__(self, old: Mapping[str, Version], new: Mapping[str, Version], unchanged: Unchanged) -> None:
         self._old, self._new, self._unchanged = old, new, unchanged
@@ -329,7 +331,7 @@ class _Difference:
         )
 
     def findings(self) -> Iterator[Finding]:
-        """Yield all that the later version does."""
+        """Yield all effects of the later version."""
         marked: set[tuple[str, int]] = set()
         for version, mark in self._words():
             name = version.declarations[mark.owner].name if mark.owner >= 0 else ""
@@ -349,7 +351,7 @@ class _Difference:
     # ---- sorries
 
     def _sorries(self, marked: Collection[tuple[str, int]]) -> Iterator[Finding]:
-        """Yield the steps of the sorries' lives; `marked` are declarations of which a word is reported already."""
+        """Yield the steps of the sorries' lives; `marked` are declarations with a word already reported."""
         for step in sorry_steps(self._compared):
             match step:
                 case Opened(_, place):
@@ -398,7 +400,7 @@ class _Difference:
         return Finding(kind, place.path, place.line, place.column, place.declaration, message)
 
     def _really_moved(self, was: SorryPlace, old: Decl, place: SorryPlace) -> bool:
-        """Return whether more changed than the lines above its declaration, and not the statement."""
+        """Return whether more changed than the lines above its declaration, with the statement the same."""
         new = self._new[place.path]
         line_before = was.line - self._old[was.path].declarations[old.index].line
         line_now = place.line - new.declarations[new.owners[place.byte_start]].line
@@ -413,7 +415,7 @@ class _Difference:
         return self._outcomes[key]
 
     def _went(self, old: Decl, was: SorryPlace, now: Decl, marked: bool) -> Iterator[Finding]:
-        """Report a sorry that its declaration has no more. What it says otherwise is reported of the declaration."""
+        """Report a sorry missing from its declaration. A change of its statement is reported with the declaration."""
         outcome = self._outcome(old, now)
         former = f"{was.path}:{was.line}"
 
@@ -477,7 +479,7 @@ class _Difference:
                 yield Finding("axiom", now.path, *self._line(now), now.name, message)
 
     def _unproved(self, marked: Collection[tuple[str, int]]) -> Iterator[Finding]:
-        """Report theorems without a sorry that are gone, or are none any more."""
+        """Report theorems without a sorry that are gone or no longer theorems."""
         kept = set()
         for old, now in self._compared.pairs:
             kept.add((old.path, old.index))
@@ -498,7 +500,7 @@ class _Difference:
             yield Finding("deleted", path, first.line, first.column, first.name, message, gone=True)
 
     def _around(self) -> Iterator[Finding]:
-        """Report statements of the same text around which something changed: of a file and a change, the first."""
+        """Report unchanged statements with changes around them: for each file and change, the first."""
         result: dict[tuple[Kind, str, str], list[Decl]] = defaultdict(list)
         ends: dict[str, int] = {}
         for old, now in self._compared.pairs:
@@ -515,7 +517,7 @@ class _Difference:
                     ("meaning", changed.meaning),
                 )
             else:
-                # In another file other lines stand around it; what its words mean is compared all the same.
+                # In another file other lines stand around it; its words' meaning is compared all the same.
                 kinds = (("meaning", changed.meaning),)
             for kind, lines in kinds:
                 if lines:
@@ -536,7 +538,7 @@ class _Difference:
     # ---- words
 
     def _words(self) -> Iterator[tuple[Version, Mark]]:
-        """Yield the words that a declaration, or a file's other commands, have more of than before."""
+        """Yield the words more frequent than before in a declaration, or in a file's other commands."""
         had: dict[tuple[str, int], Counter[tuple[MarkKind, str]]] = {}
         for version, command in _only(self._old, self._new):
             loose = had.setdefault((version.item.path, -1), Counter())
@@ -582,7 +584,7 @@ class _Difference:
 
 
 def _only(these: Mapping[str, Version], others: Mapping[str, Version]) -> Iterator[tuple[Version, Command]]:
-    """Yield the commands of these versions whose text the others have not, or not as often."""
+    """Yield the commands of these versions missing, or less frequent, in the others."""
     left = Counter(command.text for version in others.values() for command in version.source.commands)
     for path in sorted(these):
         for command in these[path].source.commands:

@@ -1,17 +1,17 @@
-"""A benchmark of time: the sorries that people filled in a repository's history, before and after a day.
+"""A benchmark of time: the sorries filled by people in a repository's history, before and after a day.
 
     OUT/train.parquet     sorries filled before the day, each with its statement and the proof that people wrote
     OUT/test.parquet      those filled on the day or later
     OUT/known.parquet     the declarations of the last commit before the day: all that there was to learn from
     OUT/benchmark.json    the day, the repositories with the commits that were read, and the counts
 
-A sorry counts as filled where `everlean diff` says so of a step of the branch's first-parent line, and nothing that it
-cites has a sorry. Such a commit came when the clocks of the line had come so far: never before one below it, whatever
-its own date says. A row's id follows from the repository, the name, the statement and the commit, so that a benchmark
-that is made again, or of a longer history, gives the same rows the same ids.
+A sorry counts as filled if `everlean diff` reports it for a step of the branch's first-parent line, and its proof cites
+no declaration with a sorry. A commit's time is the latest on the line up to it: never before its ancestors', whatever
+its own date. A row's id is a hash of the repository, the name, the statement and the commit, so the same rows get the
+same ids in a repeated benchmark or one of a longer history.
 
-No Lean is asked: the goal is there where a daemon's log has it, and premises are the declarations of `known` that a
-proof's text names.
+Lean is not used: goals come from a daemon's log, if it has them, and premises are the declarations of `known` named in
+a proof's text.
 """
 
 from __future__ import annotations
@@ -54,12 +54,14 @@ _WORD = re.compile(r"[^\W\d][\w.'?!₀-₉]*")
 
 
 class BenchmarkError(Exception):
-    """No benchmark can be made; the message says of what, why, and what to do."""
+    """The benchmark cannot be made; the message names the thing, the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A repository's git folder. By commit and name: `ours`, what everlean filled, and `goals`, what Lean said."""
+    """A repository's git folder. By commit and name: `ours`, the proofs filled by everlean, and `goals`, Lean's
+    goals.
+    """
 
     repository: str
     git: Path
@@ -73,11 +75,11 @@ class ReadHistory:
     known_at: str
     """the last commit before the day"""
     head: str
-    """the last commit that was read"""
+    """the last commit read"""
     commits: int
-    """those of the first-parent line"""
+    """the commits of the first-parent line"""
     files_unread: int
-    """versions of files that git has not here, or that are too large"""
+    """missing or too large versions of files"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,20 +88,20 @@ class Benchmark:
     day: str
     repositories: list[ReadHistory]
     train: int
-    """sorries that people filled before the day"""
+    """sorries filled by people before the day"""
     test: int
     """on the day or later"""
     known: int
     """declarations of the last commits before the day"""
     left_out: dict[str, int]
-    """number of filled sorries left out, by reason"""
+    """filled sorries left out, by reason"""
 
 
 def make(out: Path, sources: Sequence[Source], day: date) -> Benchmark:
-    """Write a benchmark into a new folder, and check it against the histories once more.
+    """Write a benchmark into a new folder, and check it against the histories.
 
     Raises:
-        BenchmarkError: a history has nothing before the day, nothing can be written, or what was written leaks.
+        BenchmarkError: a history has nothing before the day, the folder cannot be written, or the benchmark leaks.
     """
     rows: dict[str, list[dict[str, Any]]] = {part: [] for part in PARTS}
     left_out: dict[str, int] = {}
@@ -133,10 +135,10 @@ def rows_of(folder: Path, part: str) -> list[dict[str, Any]]:
 
 
 def check(folder: Path, sources: Sequence[Source], day: date) -> None:
-    """Look in git's log whether a benchmark leaks.
+    """Look for leaks of a benchmark in git's log.
 
     Raises:
-        BenchmarkError: something of the training part is not from before the day, or a test statement is in it.
+        BenchmarkError: a training row is not from before the day, or has a test statement.
     """
     learned, known, asked = rows_of(folder, "train"), rows_of(folder, "known"), rows_of(folder, "test")
     for source in sources:
@@ -228,7 +230,7 @@ def _row(source: Source, sha: str, landed: datetime, one: Fill, names: Names) ->
 
 
 def _line(source: Source) -> list[tuple[str, datetime]]:
-    """Return the first-parent line, oldest first, each commit with the latest time of it and those below."""
+    """Return the first-parent line, oldest first, each commit with the latest time up to it."""
     try:
         with Mirror(source.git) as mirror:
             told = mirror.first_parents("HEAD")
@@ -250,7 +252,7 @@ def _declared(version: Version) -> Iterator[tuple[str, int, str, str, str]]:
 
 
 def _keep_apart(rows: dict[str, list[dict[str, Any]]], left_out: dict[str, int]) -> None:
-    """Leave out the rows of the test part whose statement the training part has, or one of them before it."""
+    """Leave out test rows with the statement of a training row or of an earlier test row."""
     seen = {_statement_text(row["statement"]) for row in rows["train"]}
     seen |= {_statement_text(row["statement"]) for row in rows["known"] if row["proof"]}
     kept = []
@@ -269,7 +271,7 @@ def _statement_text(statement: str) -> str:
 
 
 class Names:
-    """The declarations that a proof's text can name."""
+    """The declarations citable in a proof's text."""
 
     def __init__(self, known: Iterator[str] | Collection[str]) -> None:
         self._full = frozenset(known)
@@ -280,7 +282,9 @@ class Names:
                 self._ends.setdefault(".".join(parts[at:]), []).append(name)
 
     def in_proof(self, name: str, proof: str) -> list[str]:
-        """Return those that the proof of a declaration names: in its own namespaces, in full, or by the only end."""
+        """Return the declarations named in a declaration's proof: in its own namespaces, in full, or by a unique
+        ending.
+        """
         own = name.split(".")[:-1]
         spaces = [".".join(own[:end]) + "." for end in range(len(own), 0, -1)]
         result: dict[str, None] = {}
@@ -290,7 +294,7 @@ class Names:
                 head = ".".join(parts[:end])
                 full = next((space + head for space in (*spaces, "") if space + head in self._full), None)
                 ends = self._ends.get(head, ())
-                # A short word may be anything's.
+                # A short word may belong to anything.
                 if full is None and len(ends) == 1 and ("." in head or "_" in head):
                     full = ends[0]
                 if full is not None and full != name:
@@ -310,7 +314,7 @@ def _write(path: Path, rows: list[dict[str, Any]]) -> None:
 
 
 def sources_of(folders: Sequence[Path], key: Callable[[str], str]) -> list[Source]:
-    """Return clones as sources, by the key of where each was cloned from, or by its folder's name.
+    """Return clones as sources, by the key of their remote, or by the folder's name.
 
     Raises:
         BenchmarkError: a folder is no clone, or two are of one repository.

@@ -1,8 +1,8 @@
-"""Freeze what a job reads of the log and the view into its inputs, before it begins: a job reads no database.
+"""Freeze a job's reads of the log and the view into its inputs, before it begins: a job reads no database.
 
 It is done once for a job, whatever the number of its attempts (`pipeline.jobs.inputs`). A few questions to the view
-take milliseconds (`freeze`). Exporting traces takes half a minute at Mathlib's size, and is a process of its own with
-the job's limits, in the job's place before it begins: `python -m pipeline.freeze --spec spec.json` (`export`). Inputs:
+take milliseconds (`freeze`). Exporting traces takes half a minute at Mathlib's size: a process of its own does it, with
+the job's limits, before the job begins: `python -m pipeline.freeze --spec spec.json` (`export`). Inputs:
 
     check                     accepted-keys.txt, where kernels accepted something with this Lean before
     prove                     known.json; where premises are shown, corpus.jsonl, or no-corpus.json with the reason
@@ -50,22 +50,22 @@ from store.log.reader import LogReader
 from store.view import queries, trace_queries
 
 _MOST_KEYS = 200_000
-"""What kernels accepted that a check is handed, at most: 13 MB."""
+"""Maximum of earlier kernel verdicts for a check: 13 MB."""
 _VERSION = "1"
 """The version of the export's output for the same traces."""
 
 
 def freeze(order: Spec, job: str, place: Path, sources: Sources) -> Inputs | None:
-    """Return a job's inputs, frozen if they are not there yet; None where `export` has to make them.
+    """Return a job's inputs, frozen if they are not there yet; None if `export` must make them.
 
     Args:
-        order: what the job is to do.
+        order: the job's parameters.
         job: its id.
         place: the folder for its inputs.
         sources: read only; the daemon may be running.
 
     Raises:
-        LogError: the view cannot be read.
+        LogError: the view is unreadable.
         OSError: the disk refused.
     """
     store = InputStore(sources.contents)
@@ -77,8 +77,7 @@ def freeze(order: Spec, job: str, place: Path, sources: Sources) -> Inputs | Non
 def contents(
     view: sqlite3.Connection, order: Spec, job: str, place: Path, store: InputStore
 ) -> dict[str, bytes | Path | Input] | Inputs | None:
-    """Return the inputs that a job has, else the contents to freeze (`InputStore.freeze`); None where `export` has to
-    make them.
+    """Return a job's frozen inputs, else the contents to freeze (`InputStore.freeze`); None if `export` must make them.
 
     Args:
         order, job, place: as `freeze` takes them.
@@ -104,15 +103,15 @@ def contents(
 
 
 def export(order: Spec, place: Path, sources: Sources) -> Inputs:
-    """Return the inputs of a job for which `freeze` has none, made of the log.
+    """Return the inputs that `freeze` could not make, from the log.
 
     Args:
         order, place, sources: as `freeze` takes them.
 
     Raises:
-        JobError: there is nothing to learn from, the log or the view cannot be read, or the disk refused.
+        JobError: the data has nothing to learn from, the log or the view is unreadable, or the disk refused.
     """
-    # Not at the top: the daemon asks its questions without what trainings need.
+    # Not at the top: the daemon runs `freeze` without the libraries for training.
     from pipeline.models.training_job import failures
 
     if isinstance(order, ProveSpec | BumpSpec):
@@ -124,7 +123,7 @@ def export(order: Spec, place: Path, sources: Sources) -> Inputs:
 
 
 def corpus_of_log(sources: Sources, *, repository: str) -> Input:
-    """Return the corpus of a repository's newest trace, as training has it, of the contents; kept until the next trace.
+    """Return the stored corpus of a repository's newest trace, in training's form; kept until the next trace.
 
     Args:
         sources: read only; the daemon may be running.
@@ -133,11 +132,11 @@ def corpus_of_log(sources: Sources, *, repository: str) -> Input:
     Raises:
         DatasetError: the repository has no trace.
         CorpusError: its files import each other in a circle.
-        LogError: the log or the view cannot be read, or the disk has no room for the corpus.
+        LogError: the log or the view is unreadable, or the disk has no room for the corpus.
     """
     store = InputStore(sources.contents)
     try:
-        # One transaction: the corpus of a key has exactly its traces, whatever is recorded meanwhile.
+        # One transaction: a key's corpus has exactly its traces, whatever is recorded meanwhile.
         with closing(queries.connect(sources.database_db)) as view, one_moment(view):
             of, key = _key(view, repository)
             kept = store.kept(of, key)
@@ -159,14 +158,16 @@ def corpus_of_log(sources: Sources, *, repository: str) -> Input:
 
 
 def _key(view: sqlite3.Connection, repository: str) -> tuple[str, str]:
-    """Return what a corpus is kept by: of what, and a key that is another one after each of the repository's traces."""
+    """Return the two parts of a corpus's name in the store: one for the repository, and a key that changes with each of
+    its traces.
+    """
     rows = trace_queries.traces(view, repository=repository)
     traces = (f"{row.trace}@{row.seq}" for row in rows)
     return short_hash("corpora", repository), short_hash("corpus", _VERSION, *traces)
 
 
 def _searched(order: ProveSpec | BumpSpec) -> str | None:
-    """Return of which repository premises are searched; None: of none."""
+    """Return the repository whose premises are searched; None for none."""
     if isinstance(order, ProveSpec):
         rungs, repository = [order.rung], order.repository
     else:
@@ -195,7 +196,7 @@ def _to_prove(order: ProveSpec | BumpSpec, place: Path, sources: Sources) -> Inp
     try:
         given[CORPUS] = corpus_of_log(sources, repository=repository)
     except (DatasetError, CorpusError) as error:
-        # What that means is the rung's to decide.
+        # The rung decides about it.
         given[NO_CORPUS] = json.dumps({"reason": error.reason, "message": str(error)}).encode()
     return InputStore(sources.contents).freeze(place, given)
 
@@ -226,7 +227,7 @@ def _to_train(order: TrainSpec, place: Path, sources: Sources) -> Inputs:
                 view=view,
                 repositories=(order.repository,),
                 trace=order.trace,
-                # All the theorems again, which training does not read.
+                # A copy of all theorems, not read by training.
                 with_database=False,
             )
         except NothingToExportError as error:
@@ -243,10 +244,10 @@ def _to_train(order: TrainSpec, place: Path, sources: Sources) -> Inputs:
 
 
 def work(spec: JobSpec[Spec], reporter: Reporter) -> dict[str, Any]:
-    """Make the inputs of the job that the specification is of.
+    """Make the inputs of the specification's job.
 
     Raises:
-        JobError: they cannot be made.
+        JobError: the inputs cannot be made.
     """
     assert spec.sources is not None
     reporter.progress(0, 1, "exporting what it reads")

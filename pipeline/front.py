@@ -1,7 +1,7 @@
-"""The first screen: what came, what was filled, what is false, what is ready, and what needs attention.
+"""The first screen: new and filled sorries, false statements, ready patches, and problems.
 
-`front` puts it together of documents, with a few questions whose answers are small, so that the daemon can ask them
-for a digest too; `digest` writes it as text.
+`front` makes it from documents, with a few small queries, so that the daemon can make a digest too; `digest` writes it
+as text.
 """
 
 from __future__ import annotations
@@ -22,22 +22,21 @@ from store.view.impact import MOST_COUNTED
 from store.view.rows import SorryRow, TooLargeRow
 
 CHANGED = ("restated", "became an axiom", "unchecked", "hidden")
-"""The steps at which a sorry goes and its declaration stays, without a proof of what it said."""
+"""The steps that end a sorry but keep its declaration, without a proof of the old statement."""
 MOST_OLDEST = 10
 MOST_LINES = 20
-"""Sorries that are named in one part of the first screen; the rest is counted."""
+"""Maximum of sorries named in one part of the first screen; the rest is counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Front:
     """The first screen.
 
-    `came`, `went` and the news are of the time from `since` on, the rest is of `until`: now. `came` counts the new
-    sorries, without those that were there when their branch was first read, which `first_read` counts; `went` the
-    others by what became of them. `opened`, `filled` and `changed` (of `CHANGED`) are the newest. `open` and `verified`
-    count the sorries in the source, without those `elsewhere`, which only other branches have, and the `not_taken`,
-    which the limits of [scan] leave out; `repositories` are those that have one. `recorded` counts
-    the theorems of imports and traces where nothing is watched.
+    `came`, `went` and the news start at `since`; the rest describes `until`: now. `came` counts the new sorries,
+    without the ones from a branch's first reading (`first_read`); `went` counts the others by their fate. `opened`,
+    `filled` and `changed` (of `CHANGED`) list the newest. `open` and `verified` count the sorries in the source,
+    without `elsewhere` (only on other branches) and `not_taken` (beyond the limits of [scan]); `repositories` counts
+    the repositories with a sorry. `recorded` counts the theorems of imports and traces if nothing is watched.
     """
 
     since: str
@@ -77,10 +76,10 @@ def front(
 
     Args:
         view: the database.
-        since: a moment, UTC ISO-8601 as the log writes it, as `until` is.
+        since: a moment, UTC ISO-8601 as in the log, as is `until`.
         until: the moment of the view.
         problems: those of the status.
-        here: the sorries in the source, where they were read already.
+        here: the sorries in the source, if read already.
     """
     here = report_queries.sorries_here(view) if here is None else here
     turns = report_queries.turns_since(view, since)
@@ -119,7 +118,7 @@ def front(
 
 
 def _not_taken(rows: Iterable[TooLargeRow]) -> int:
-    """Return how many sorries were left out; of several branches of a repository the one with the most is counted."""
+    """Return the number of sorries left out; a repository counts by its branch with the most."""
     result: dict[str, int] = {}
     for row in rows:
         result[row.repository] = max(result.get(row.repository, 0), row.sorries - row.sorries_taken)
@@ -202,7 +201,7 @@ def _by(news: News) -> str:
 
 
 def age(sorry: Sorry) -> str:
-    """Say since when a sorry is there, by whom, and what rests on it."""
+    """Describe a sorry's date, author and impact."""
     rests = sorry.impact.text if sorry.impact and sorry.impact.resting else ""
     by = clean(sorry.written_by)
     return f"since {sorry.since[:10]}{f', {by}' if by else ''}{f'; {rests}' if rests else ''}"

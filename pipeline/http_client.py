@@ -1,10 +1,9 @@
-"""The one HTTP client: each call ends by its deadline, and an answer is read up to a bound, packed and unpacked.
+"""The one HTTP client: each call ends by its deadline, and an answer is read up to a limit, packed and unpacked.
 
-Who answers may be slow, endless, huge, packed small or nested deep. A deadline between two bytes is none: a body that
-drips would never end. So the time is that of the whole call. The bytes are counted as they come and as they are
-unpacked, which is done here: a library goes on with what follows the end of what is packed. Redirects are answers like
-others: whether one is followed, and with which secrets, is the caller's to say. Nothing is kept for the next call but
-the connection.
+A server's answer may be slow, endless, huge, packed small or nested deep. A deadline between two bytes is not enough: a
+dripping body would never end. So the time limits the whole call. Bytes are counted as received and as unpacked, and
+unpacked here: a library continues after the end of the packed data. Redirects are ordinary answers: the caller decides
+whether to follow one, and with which secrets. Calls share nothing but the connection.
 """
 
 from __future__ import annotations
@@ -20,22 +19,23 @@ from urllib.parse import urlsplit
 import httpx2
 
 MOST_BYTES = 4 * 2**20
-"""The most that is read of an answer, where the caller says nothing else."""
+"""Default maximum of an answer's bytes."""
 REDIRECTS = (301, 302, 303, 307, 308)
 _PIECES = 1000
-"""So many pieces an answer may have, or one for each KiB of its bound: one of a byte takes as long as one of thousands.
+"""Maximum of an answer's pieces, or one for each KiB of its limit: a piece of one byte takes as long as one of
+thousands.
 """
 _MOST_VALUES = 200_000
-"""The most values in a JSON text: an empty list takes two bytes of it and sixty of memory."""
+"""Maximum of values in a JSON text: an empty list takes two bytes of it and sixty of memory."""
 
 NoAnswerReason = Literal["no_connection", "late", "too_long", "broken"]
 
 
 class NoAnswerError(Exception):
-    """There is no answer. The message has no URL beyond what the library says of it.
+    """No answer came. The message has no URL except in the library's own text.
 
-    `reason`: no connection was made; the time was up; it had more bytes than are read; or the connection broke, or what
-    came is no HTTP.
+    `reason`: the connection failed; the time was up; the answer had too many bytes; or the connection broke, or the
+    answer is not HTTP.
     """
 
     def __init__(self, reason: NoAnswerReason, message: str) -> None:
@@ -44,12 +44,12 @@ class NoAnswerError(Exception):
 
 
 class NotJsonError(ValueError):
-    """An answer is no JSON that can be read."""
+    """An answer is not readable JSON."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer, read whole. `following`: the address of the next page, where it names one."""
+    """An answer, read whole. `following`: the address of the next page, if it names one."""
 
     status: int
     headers: httpx2.Headers
@@ -57,10 +57,10 @@ class Answer:
     following: str | None = None
 
     def json(self) -> Any:
-        """Return the JSON that it consists of.
+        """Return the answer's JSON.
 
         Raises:
-            NotJsonError: it is none, or too deep or too long for one.
+            NotJsonError: it is not JSON, or it is too deep or too long.
         """
         if self.data.count(b",") + self.data.count(b"[") + self.data.count(b"{") > _MOST_VALUES:
             raise NotJsonError(f"more than {_MOST_VALUES} values")
@@ -71,15 +71,15 @@ class Answer:
 
 
 class HttpClient:
-    """The connections to servers of one sort. Used on one event loop, and closed when it is no longer needed.
+    """The connections to servers of one sort. For one event loop; close it after use.
 
     Args:
-        seconds: for a call, from its beginning to the last byte of the answer.
-        connect_seconds: of those for the connection; None: all.
-        most_bytes: of an answer's body, as it comes and unpacked.
+        seconds: for a call, from its start to the answer's last byte.
+        connect_seconds: of those, for the connection; None: all.
+        most_bytes: of an answer's body, received and unpacked.
         headers: sent with each call.
         connections: at once; None: the library's choice.
-        from_environment: whether the proxies that the environment names are used.
+        from_environment: whether to use the environment's proxies.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class HttpClient:
         self._headers = {**(headers or {}), "Accept-Encoding": "gzip"}
         self._connections = connections
         self._from_environment = from_environment
-        # Where nothing is encrypted there is no certificate to check, and reading those of this machine takes time.
+        # Unencrypted connections check no certificate, and loading this machine's takes time.
         self._clients: dict[bool, httpx2.AsyncClient] = {}
 
     async def call(
@@ -112,17 +112,17 @@ class HttpClient:
         seconds: float | None = None,
         read: bool = True,
     ) -> Answer:
-        """Make one call; return the answer, whatever its status.
+        """Make one call; return the answer, with any status.
 
         Args:
             method, url, headers: of the request.
             body: its bytes; None: none, or those of `content`.
-            content: what is sent as JSON; None: nothing.
-            seconds: less time than the client's own; None: that.
-            read: whether the answer's body is wanted.
+            content: sent as JSON; None: nothing.
+            seconds: less time than the client's own; None: the client's own.
+            read: whether to read the answer's body.
 
         Raises:
-            NoAnswerError: there is none, or it is too long.
+            NoAnswerError: no answer, or too long a one.
         """
         left = self._seconds if seconds is None else min(seconds, self._seconds)
         try:
@@ -140,10 +140,10 @@ class HttpClient:
         except (TimeoutError, httpx2.TimeoutException) as error:
             raise NoAnswerError("late", f"it did not answer within {left:g} s") from error
         except (httpx2.ConnectError, ImportError) as error:
-            # An ImportError: the environment names a proxy of a sort for which the library wants a package more.
+            # An ImportError: the environment's proxy needs a further package.
             raise NoAnswerError("no_connection", f"it cannot be reached ({error})") from error
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
-            # A ValueError: what the library makes of a header that is none.
+            # A ValueError: from the library, on an invalid header.
             raise NoAnswerError(
                 "broken", f"the connection broke ({type(error).__name__}: {error})"
             ) from error
@@ -189,9 +189,9 @@ class HttpClient:
         )
 
     async def _client(self, *, encrypted: bool) -> httpx2.AsyncClient:
-        """Return the connections, from the first call on: who calls nobody makes none."""
+        """Return the connections, from the first call on: without a call none are made."""
         if encrypted not in self._clients:
-            # Reading the machine's certificates takes a tenth of a second, in which the loop has others to serve.
+            # Reading the machine's certificates takes a tenth of a second, too long for the loop.
             verify = (
                 await asyncio.to_thread(httpx2.create_ssl_context, trust_env=self._from_environment)
                 if encrypted

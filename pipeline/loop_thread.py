@@ -13,13 +13,13 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs coroutines for other threads until it is closed. A context."""
+    """A runner of coroutines for other threads, until closed. A context."""
 
     def __init__(self, name: str) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._forever, name=name, daemon=True)
         self._thread.start()
-        # What nobody closed ends before the interpreter does, and not in the middle of a task.
+        # An unclosed one ends before the interpreter does, and not in the middle of a task.
         atexit.register(self.close)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -36,7 +36,7 @@ class LoopThread:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
     def close(self) -> None:
-        """Cancel the tasks that still run and end the loop."""
+        """Cancel the running tasks and end the loop."""
         atexit.unregister(self.close)
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._loop.stop)

@@ -18,7 +18,7 @@ def is_loopback(name: str) -> bool:
 def names_this_machine(host: str) -> bool:
     """Return whether a Host header names this machine alone, with or without a port.
 
-    A browser that was led here by someone else's name (DNS rebinding) sends that name.
+    After DNS rebinding, a browser sends the attacker's name.
     """
     name = host.rpartition(":")[0] if ":" in host and not host.endswith("]") else host
     return is_loopback(name.removeprefix("[").removesuffix("]"))

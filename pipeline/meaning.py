@@ -1,12 +1,11 @@
-"""When is a sorry filled? One answer, for the lives that the daemon records and for `everlean diff`.
+"""Decide whether a sorry is filled. One rule, for the daemon's records and for `everlean diff`.
 
-A sorry is filled when its declaration says what it said, all that the words of its statement depend on in the source
-is what it was, and a proof is there. What a statement depends on: the variables and options in force, what its names
-mean (definitions, and what these name, looked up in the namespaces that are open there), notations, macros and
-instances that it or these use. Both versions of the changed files are read for it, the files of the project that only
-one version imports, and for a statement that lost its sorry unchanged files between it and what changed. Names are
-looked up as Lean does it, as far as text tells: what `h.foo` means depends on a type, and is taken for every changed
-`foo`.
+A sorry is filled if its declaration has the same statement, the source below the statement's words is unchanged, and a
+proof is there. A statement depends on: the variables and options in force, the definitions of its names (and of names
+in these, looked up in the open namespaces), and notations, macros and instances used by it or these. Both versions of
+the changed files are read for it, the project's files imported by only one version, and, for a statement without its
+sorry, unchanged files between it and the changes. Names are looked up as Lean does it, as far as text allows: the
+meaning of `h.foo` depends on a type, so every changed `foo` counts.
 """
 
 from __future__ import annotations
@@ -45,51 +44,51 @@ from store.domain.keywords import (
 from store.domain.matching import Compared, Decl, Outcome
 
 MOST_IN_FORCE = 500_000
-"""Parts in force at declarations, in all, that are compared where they differ."""
+"""Maximum of compared parts in force, over all declarations."""
 _MOST_ROUNDS = 3
-"""Unchanged definitions, one resting on the other, that are read between a statement and what changed."""
+"""Steps through unchanged definitions between a statement and a change."""
 _MOST_REACHED = 5000
-"""Definitions that the words of one statement are followed through."""
+"""Maximum of definitions followed from the words of one statement."""
 _KINDS = frozenset(one.word for one in DECLARATION_KEYWORDS)
 
 Side = Literal[0, 1]
-"""The version before, and the one now."""
+"""The earlier version, and the present one."""
 Lookup = Callable[[str, int], list[Definition]]
-"""Gives the definitions of a full name; in the file itself those before a byte."""
+"""Gives the definitions of a full name; in the file itself only those before a byte."""
 Names = tuple[Collection[str], list[str], tuple[Opened, ...]]
-"""Names, with the namespaces around the place where they stand, and those that are open there."""
+"""Names, with the namespaces around their place, and the open ones."""
 Reached = dict[str, Definition]
-"""Definitions by what they mean."""
+"""Definitions by their meaning."""
 
 
 class Beside:
-    """Access to files that both sides share. This base class knows none."""
+    """Access to unchanged files. This base class has none."""
 
     def module(self, side: Side, module: str) -> Version | None:  # noqa: ARG002
         """Return the file of a module of the project on a side, by its name."""
         return None
 
     def imported(self, side: Side, path: str) -> Collection[str] | None:  # noqa: ARG002
-        """Return the files that a file imports on a side, directly or not; None: not known."""
+        """Return a file's imports on a side, direct or not; None if unknown."""
         return None
 
     def saying(self, names: Collection[str], among: Collection[str]) -> Iterable[Version]:  # noqa: ARG002
-        """Return those of these files that are the same on both sides and have one of the names."""
+        """Return the unchanged files, among these, with one of the names in them."""
         return ()
 
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The differences in what a statement depends on, one line each. `unread`: too much to compare."""
+    """The changes in a statement's dependencies, one line each. `unread`: too much to compare."""
 
     statement: tuple[str, ...] = ()
-    """variables, and what is included"""
+    """variables and included ones"""
     context: tuple[str, ...] = ()
-    """namespaces that are open, options, local attributes"""
+    """open namespaces, options, local attributes"""
     meaning: tuple[str, ...] = ()
     """definitions, notations, macros, instances"""
     doubtful: tuple[str, ...] = ()
-    """namespaces of libraries that were opened or closed: whether a word means something else is not known"""
+    """opened or closed namespaces of libraries: their effect on the words is unknown"""
     unread: bool = False
 
     @property
@@ -99,7 +98,7 @@ class Changed:
 
 @dataclass(slots=True)
 class _Side:
-    """All that is defined in the versions of one side."""
+    """All definitions in the versions of one side."""
 
     versions: dict[str, Version]
     chains: Chains
@@ -116,7 +115,7 @@ class _Side:
             self.add(version)
 
     def add(self, version: Version) -> None:
-        """Take in what a file defines."""
+        """Add a file's definitions."""
         self.versions[version.item.path] = version
         for one in version.defined:
             self.by_name.setdefault(one.name, []).append(one)
@@ -144,7 +143,7 @@ class _Side:
         return self._in_force[chain]
 
     def words(self, one: Definition) -> frozenset[str]:
-        """Return the names by which a definition says what it is."""
+        """Return the names in a definition's content."""
         key = one.path, one.index
         if key not in self._words:
             code = self.versions[one.path].code_of(one.index)
@@ -154,12 +153,12 @@ class _Side:
         return self._words[key]
 
     def sees(self, path: str, index: int) -> tuple[list[str], tuple[Opened, ...]]:
-        """Return the namespaces whose names a declaration writes without them: its own, innermost first, and opened."""
+        """Return the namespaces to search for a declaration's short names: its own, innermost first, and opened."""
         parts = self.versions[path].declarations[index].name.split(".")
         return _around(".".join(parts[:-1])), self.opened(self.chain(path, index))
 
     def opens(self, path: str, index: int, namespace: str) -> bool:
-        """Return whether what is scoped to a namespace holds at a declaration."""
+        """Return whether items scoped to a namespace hold at a declaration."""
         if self.versions[path].declarations[index].name.startswith(f"{namespace}."):
             return True
         last = namespace.rpartition(".")[2]
@@ -170,19 +169,19 @@ class _Side:
 
 
 def _around(namespace: str) -> list[str]:
-    """Return a namespace and those around it, innermost first."""
+    """Return a namespace and its parents, innermost first."""
     parts = namespace.split(".") if namespace else []
     return [".".join(parts[:end]) for end in range(len(parts), 0, -1)]
 
 
 def full_names(word: str, own: list[str], others: Iterable[Opened], has: Callable[[str], bool]) -> list[str]:
-    """Return what a word means: the longest beginning of it that is a name, in the innermost namespace.
+    """Return the full names meant by a word: its longest beginning that is a name, in the innermost namespace.
 
     Args:
-        word: a name as it is written, `foo.bar.1` with what is asked of it.
+        word: a name as written, such as `foo.bar.1` with its fields.
         own: the namespaces around the place, innermost first.
-        others: those that are open there.
-        has: whether there is something of this full name.
+        others: the open ones.
+        has: whether a full name exists.
     """
     parts = word.removeprefix("_root_.").split(".")
     for end in range(len(parts), 0, -1):
@@ -201,14 +200,14 @@ def full_names(word: str, own: list[str], others: Iterable[Opened], has: Callabl
 
 
 class Meanings:
-    """Both versions of the changed files, with what became of their declarations.
+    """Both versions of the changed files, with their declarations matched.
 
     Args:
         old, new: the versions by path.
-        compared: their declarations, and which are the same.
-        beside: what there is in other files.
-        sorried: the full names of declarations elsewhere that have a sorry.
-        elsewhere: gives versions of unchanged files with a sorry in them, where someone asks.
+        compared: their declarations, and the matching ones.
+        beside: access to other files.
+        sorried: full names of declarations elsewhere with a sorry.
+        elsewhere: gives versions of unchanged files with a sorry in them, on demand.
     """
 
     def __init__(
@@ -232,10 +231,10 @@ class Meanings:
         self._named: dict[tuple[int, str, int], list[Definition]] = {}
         self._used: dict[tuple[int, str, int], list[Item]] = {}
 
-    # ---- what became of a sorry
+    # ---- the end of a sorry
 
     def outcome(self, old: Decl, now: Decl) -> Outcome:
-        """Judge a declaration that has a sorry less than before."""
+        """Judge a declaration with a sorry less than before."""
         new, was = self._new.get(now.path), self._old.get(old.path)
         statement = now.statement if new is None else new.declarations[now.index].statement
         if now.kind in UNPROVED_KINDS and old.kind not in UNPROVED_KINDS:
@@ -257,7 +256,7 @@ class Meanings:
         return Outcome("filled", statement=statement, rests_on=self._rests_on(now))
 
     def _marked(self, old: Decl, now: Decl, was: Version | None, new: Version) -> tuple[str, str]:
-        """Return what in the declaration hides a sorry, and what the kernel does not see, that was not there before."""
+        """Return the declaration's new means to hide a sorry, and to escape the kernel."""
         had = Counter((mark.kind, mark.word) for mark in ([] if was is None else was.marks_of(old.index)))
         result: dict[str, str] = {}
         for mark in new.marks_of(now.index):
@@ -269,7 +268,7 @@ class Meanings:
         return hidden, result.get("unchecked") or new.modifier_of(now.index)
 
     def hidden_by(self, old: Decl) -> Outcome | None:
-        """Return what holds the sorry of a declaration that is gone, where a command that no one here knows does."""
+        """Return the outcome for a vanished declaration with its sorry in an unknown command."""
         version = None if old.anonymous else self._new.get(old.path)
         command = None if version is None else version.unknown_command_with(old.name.rpartition(".")[2])
         if command is None:
@@ -277,7 +276,7 @@ class Meanings:
         return Outcome("hidden", f"{old.name} is in the command {command.keyword}")
 
     def _sorry_by_a_macro(self, new: Version, now: Decl) -> str:
-        """Return the beginning of a macro with a sorry in it that the declaration uses."""
+        """Return the beginning of a macro with a sorry in it, used by the declaration."""
         if not self._macros:
             return ""
         code = new.code_of(now.index)
@@ -305,7 +304,7 @@ class Meanings:
 
     @cached_property
     def _declared(self) -> dict[str, list[tuple[Version, int]]]:
-        """Every declaration of the files that are read, by its full name."""
+        """Every declaration of the read files, by its full name."""
         result: dict[str, list[tuple[Version, int]]] = defaultdict(list)
         for version in (*self._new.values(), *self._elsewhere):
             for index, one in enumerate(version.declarations):
@@ -320,7 +319,7 @@ class Meanings:
         return frozenset(names | set(self._sorried_elsewhere))
 
     def _rests_on(self, now: Decl) -> tuple[str, ...]:
-        """Return the declarations with a sorry that a declaration cites by their names, itself or by what it cites."""
+        """Return the declarations with a sorry cited by a declaration, directly or not."""
         version = self._new.get(now.path)
         if version is None or not self._sorried:
             return ()
@@ -340,7 +339,7 @@ class Meanings:
         return tuple(sorted(result - {now.name}))
 
     def _cited(self, version: Version, index: int) -> Iterator[str]:
-        """Yield the full names of declarations that one has in it, among those that are read or have a sorry."""
+        """Yield the full names cited in a declaration, among those read or with a sorry."""
         if version.item.path in self._new:
             own, others = self._sides[1].sees(version.item.path, index)
         else:
@@ -353,10 +352,10 @@ class Meanings:
                     word, own, others, lambda name: name in self._sorried or name in self._declared
                 )
 
-    # ---- what a statement depends on
+    # ---- the dependencies of a statement
 
     def changed(self, old: Decl, now: Decl) -> Changed:
-        """Return what differs of all that a statement depends on that is itself the same text."""
+        """Return the changes in the dependencies of an unchanged statement."""
         if old.path not in self._old or now.path not in self._new:
             return Changed()
         before, after = self._sides
@@ -402,7 +401,7 @@ class Meanings:
 
     @cached_property
     def _apart(self) -> set[str]:
-        """The last parts of the names that are defined otherwise in the two versions, or use other notations there."""
+        """The last parts of names with another definition, or other notations in it, in the two versions."""
         sides = [
             {(one.name, self._hash(one)) for some in side.by_name.values() for one in some}
             for side in self._sides
@@ -419,7 +418,7 @@ class Meanings:
         return result
 
     def _widen(self) -> None:
-        """Read the unchanged files through which the statements that lost a sorry may reach what changed."""
+        """Read the unchanged files between the changes and the statements without their sorry."""
         paths: set[str] = set()
         for old, now in self._compared.pairs:
             if len(old.living) > len(now.places) and old.path in self._old and now.path in self._new:
@@ -436,7 +435,7 @@ class Meanings:
             names = self._resting_on(names)
 
     def _different(self, chains: tuple[int, int]) -> tuple[list[Part], list[Part]] | None:
-        """Return the parts in force that went and came; None if there are too many to compare."""
+        """Return the removed and the added parts in force; None if there are too many to compare."""
         if chains[0] == chains[1]:
             return [], []
         if chains not in self._differences:
@@ -452,12 +451,14 @@ class Meanings:
         return result if self._left >= 0 else None
 
     def _words_of_the_proof(self, now: Decl) -> set[str]:
-        """Return the names in a proof that it does not bind: before Lean 4.12 they brought variables with them."""
+        """Return the free names in a proof: before Lean 4.12 they included variables."""
         words = self._new[now.path].code_of(now.index)
         return last_parts(words_of(words)) - bound_names(words.split())
 
     def _own_namespace(self, part: Part) -> bool:
-        """Return whether all that a line opens is declared in the changed files: then the names themselves tell."""
+        """Return whether the changed files declare all the namespaces opened by a line: then the names themselves
+        decide.
+        """
         return all(name.split(".")[-1] in self._namespaces for name in part.names)
 
     @cached_property
@@ -468,7 +469,7 @@ class Meanings:
 
     @cached_property
     def _completed(self) -> dict[str, str]:
-        """The present meaning of each definition of which only sorries were replaced, with its former one."""
+        """The present meaning of each definition with only its sorries replaced, and the former one."""
         result = {}
         for old, now in self._compared.pairs:
             if (
@@ -492,12 +493,12 @@ class Meanings:
 
     @cached_property
     def _unsettled(self) -> set[str]:
-        """The last parts of the names that mean something else in the two versions, and of all that rests on these."""
+        """The last parts of names with another meaning in the two versions, and of everything that rests on them."""
         self._widen()
         return self._resting_on(self._apart)
 
     def _resting_on(self, names: Collection[str]) -> set[str]:
-        """Return the last parts of names with those of all definitions that have one in them."""
+        """Return the last parts of names, and of all definitions that rest on them."""
         result = set(names)
         users: dict[str, set[str]] = defaultdict(set)
         for side in self._sides if result else ():
@@ -520,7 +521,7 @@ class Meanings:
         return result
 
     def _items_below(self, number: int, one: Definition, names: Collection[str]) -> bool:
-        """Return whether a definition uses a notation or an instance that has one of these names in it."""
+        """Return whether a definition uses a notation or an instance with one of these names in it."""
         items = self._items_with(number, names)
         if not items:
             return False
@@ -541,13 +542,13 @@ class Meanings:
 
     @cached_property
     def _items_unsettled(self) -> tuple[list[tuple[str, Item]], list[tuple[str, Item]]]:
-        """The notations and instances of each side that have an unsettled name in them."""
+        """The notations and instances of each side with an unsettled name in them."""
         return self._items_with(0, self._unsettled), self._items_with(1, self._unsettled)
 
     def _by_items(
         self, number: Side, path: str, index: int, text: str, words: Collection[str]
     ) -> list[Names]:
-        """Return the names in what a text uses of notations and instances, each with the namespaces where it stands."""
+        """Return the names in the notations and instances used by a text, each with the namespaces of its place."""
         side = self._sides[number]
         others = side.opened(side.chain(path, index))
         return [
@@ -557,7 +558,7 @@ class Meanings:
         ]
 
     def _visible(self, path: str) -> Collection[str] | None:
-        """Return a file and those that it imports in either version; None: not known."""
+        """Return a file and its imports in both versions; None if unknown."""
         before, after = self._beside.imported(0, path), self._beside.imported(1, path)
         return None if before is None or after is None else {path, *before, *after}
 
@@ -570,13 +571,13 @@ class Meanings:
         *,
         reopened: bool,
     ) -> tuple[Reached, Reached]:
-        """Return the definitions that a statement reaches in each version; none where none can differ.
+        """Return the definitions reached by a statement in each version; none if none can differ.
 
         Args:
             old, now: the declaration.
-            names: those by which the statement says what it says, in each version.
-            words: all that it has, with those that its variables bring.
-            reopened: whether names may mean something else because it stands elsewhere, or other namespaces are open.
+            names: the names in the statement, in each version.
+            words: all its words, with those of its variables.
+            reopened: whether another place or other open namespaces may change the meaning of names.
         """
         apart = self._imports_apart(old.path, now.path)
         statement = self._new[now.path].declarations[now.index].statement
@@ -600,12 +601,12 @@ class Meanings:
         )
 
     def _lookup(self, number: Side, path: str, was: str, now: str) -> Lookup:
-        """Return what gives the definitions of a full name that a file can see.
+        """Return a lookup of the definitions of a full name, as seen by a file.
 
         Args:
             number: the side.
             path: the file.
-            was, now: its path in each version, for what only one of them imports.
+            was, now: its path in each version, for files imported by only one.
         """
         visible = self._visible(path)
         side, apart = self._sides[number], self._imports_apart(was, now)
@@ -631,9 +632,9 @@ class Meanings:
     def _told(
         self, word: str, old: Decl, now: Decl, looks: tuple[Lookup, Lookup], files: Collection[str]
     ) -> bool:
-        """Return whether both versions tell what a word means, or both do not.
+        """Return whether both versions resolve a word, or neither does.
 
-        `files` are those that one version alone imports: what they bring, another import may have brought as well.
+        `files` are those imported by one version alone: another import may have brought their contents too.
         """
         meant = []
         for number, item in ((0, old), (1, now)):
@@ -648,7 +649,7 @@ class Meanings:
     def _meant(
         self, words: Iterable[str], own: list[str], others: tuple[Opened, ...], lookup: Lookup, before: int
     ) -> list[Definition]:
-        """Return the definitions that names mean in a place."""
+        """Return the definitions of names in a place."""
         result = []
         for word in words:
             names = full_names(word, own, others, lambda name: bool(lookup(name, before)))
@@ -658,13 +659,13 @@ class Meanings:
         return result
 
     def _named_by(self, number: Side, one: Definition) -> list[Definition]:
-        """Return the definitions that a definition names, itself or by the notations and instances that it uses."""
+        """Return the definitions named by a definition, itself or through its notations and instances."""
         key = number, one.path, one.index
         if key not in self._named:
             side = self._sides[number]
             words, code = side.words(one), side.versions[one.path].code_of(one.index)
             if number and one.meaning in self._completed:
-                # What takes the place of its sorries says nothing that was said before.
+                # A text in a sorry's place is new: only the earlier words count.
                 words &= self._words_before[one.meaning]
             lookup = self._lookup(number, one.path, one.path, one.path)
             result = []
@@ -679,7 +680,7 @@ class Meanings:
     def _reached(
         self, number: Side, item: Decl, words: Collection[str], lookup: Lookup, below: list[Names]
     ) -> Reached:
-        """Return all that the words of a statement mean, and what these definitions mean, each by its meaning."""
+        """Return all definitions reached by the words of a statement, by their meaning."""
         side = self._sides[number]
         before = side.versions[item.path].declarations[item.index].byte_start
         result: Reached = {}
@@ -699,7 +700,7 @@ class Meanings:
 
     @cached_property
     def _redefined(self) -> dict[str, list[str]]:
-        """The full names that both versions define, not alike, by their last parts."""
+        """The full names defined by both versions, but differently, by their last parts."""
         before, after = (
             {name: {self._hash(one) for one in some} for name, some in side.by_name.items()}
             for side in self._sides
@@ -711,7 +712,7 @@ class Meanings:
         return result
 
     def _imports_apart(self, was: str, path: str) -> tuple[tuple[Version, ...], tuple[Version, ...]]:
-        """Return the files that only one version of a file imports: of the version before, and of the one now."""
+        """Return the files imported by only one version: by the earlier, and by the present one."""
         if was not in self._old or path not in self._new:
             return (), ()
         if path not in self._imported:
@@ -725,7 +726,7 @@ class Meanings:
         return self._imported[path]
 
     def _files(self, side: Side, modules: Iterable[str], others: Collection[str]) -> tuple[Version, ...]:
-        """Return the files of modules, but those that the other side imports as well, by way of others."""
+        """Return the files of modules, without those imported indirectly by the other side."""
         result = (self._beside.module(side, module) for module in modules)
         return tuple(version for version in result if version is not None and version.item.path not in others)
 
@@ -733,7 +734,7 @@ class Meanings:
 
     @cached_property
     def _items_apart(self) -> tuple[list[tuple[str, Item]], list[tuple[str, Item]]]:
-        """The notations, macros and instances that only one side has, with their files."""
+        """The notations, macros and instances of only one side, with their files."""
         sides = [
             [(path, item) for path in sorted(side.versions) for item in side.versions[path].items]
             for side in self._sides
@@ -755,7 +756,7 @@ class Meanings:
         )
 
     def _says_something(self, item: Item) -> bool:
-        """Return whether it is no instance of a proposition: all of these are equal."""
+        """Return whether it is anything but an instance of a proposition: all of those are equal."""
         return not item.named or not self._propositions.get(
             item.named[0].rpartition(".")[2], item.proposition
         )
@@ -774,7 +775,7 @@ class Meanings:
 
     @cached_property
     def _completed_instances(self) -> set[str]:
-        """The texts of instances, before and now, of which only sorries were replaced."""
+        """The texts of instances with only their sorries replaced, before and now."""
         result = set()
         for old, now in self._compared.pairs:
             if old.living and now.kind == "instance" and old.path in self._old and now.path in self._new:
@@ -785,7 +786,7 @@ class Meanings:
 
     @cached_property
     def _items_scoped(self) -> tuple[list[tuple[str, Item]], list[tuple[str, Item]]]:
-        """What is scoped to a namespace in the changed files of each side, and is the same on the other."""
+        """The scoped items in the changed files of each side that are the same on the other."""
         result: list[list[tuple[str, Item]]] = []
         for number, side in enumerate(self._sides):
             apart = {(path, item) for path, item in self._items_apart[number]}
@@ -811,7 +812,7 @@ class Meanings:
         return not item.scope or side.opens(path, index, item.scope)
 
     def _items_in(self, number: int, one: Definition) -> list[Item]:
-        """Return what of this side alone a definition uses."""
+        """Return the items of this side alone used by a definition."""
         key = number, one.path, one.index
         if key not in self._used:
             side = self._sides[number]
@@ -824,7 +825,9 @@ class Meanings:
         return self._used[key]
 
     def _stands_for(self, number: int, one: Definition) -> tuple[str, Collection[str]]:
-        """Return the code and the names of what an abbreviation is: what is said of that is said of it."""
+        """Return the code and the names of an abbreviation's content: statements about the content are about the
+        abbreviation.
+        """
         side = self._sides[number]
         version = side.versions.get(one.path)
         if version is None or version.declarations[one.index].kind != "abbrev":
@@ -841,7 +844,7 @@ class Meanings:
         *,
         reopened: bool,
     ) -> Iterator[str]:
-        """Yield the notations, macros and instances that a statement uses, or what it reaches, in one version only."""
+        """Yield the notations, macros and instances used, directly or not, by a statement in one version only."""
         result: list[list[Item]] = []
         for number, decl in enumerate((old, now)):
             visible = self._visible(decl.path) if self._items_apart[number] else None
@@ -872,7 +875,7 @@ class Meanings:
 
 
 def _other_definitions(before: Reached, after: Reached) -> Iterator[str]:
-    """Yield the definitions that are reached in one version only."""
+    """Yield the definitions reached in one version only."""
     if before.keys() == after.keys():
         return
     come = {one.name for key, one in after.items() if key not in before}
@@ -891,7 +894,7 @@ def _shown(part: Part) -> str:
 
 
 def _completes(was: Version, old: Decl, new: Version, now: Decl) -> bool:
-    """Return whether a declaration is what it was but for texts in the places of its sorries."""
+    """Return whether a declaration changed only in the places of its sorries."""
     start, end = was.declarations[old.index].byte_start, was.declarations[old.index].byte_end
     pieces, at = [], start
     for living in old.living:

@@ -1,7 +1,7 @@
 """Keep secrets out of logs, events and errors.
 
-Two nets: the secrets that the caller holds, in each form that holds them, and the shapes that tokens have.
-Everything that git or an HTTP library says of a failure goes through here before it becomes an error.
+Two nets: the caller's secrets, in each form that contains them, and the shapes of tokens. Every failure message of git
+or an HTTP library goes through here before it becomes an error.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def redact(text: str, *, secrets: Iterable[str] = ()) -> str:
 
 
 _SHORT = 8
-"""Of a secret shorter than this only what it is itself is looked for: ordinary text would have the rest."""
+"""A shorter secret is looked for only in its plain form: ordinary text would contain the others."""
 
 
 @lru_cache(maxsize=64)
 def _spellings(secret: str) -> re.Pattern[str]:
-    """Return what finds the secret as it is and in what holds it whole.
+    """Return a pattern for the secret itself and encodings of it:
 
-    In any case of its letters, with any of them percent-encoded (also twice) or escaped as JSON has it; reversed; in
-    hexadecimal with or without something between; in base64 wherever it begins there, with line breaks or without.
+    in any case of its letters, with any of them percent-encoded (also twice) or escaped as in JSON; reversed; in
+    hexadecimal with or without separators; in base64 at any offset, with line breaks or without.
     """
     if len(secret) < _SHORT:
         return re.compile("|".join(map(re.escape, {secret, quote(secret), quote(secret, safe="")})))
@@ -53,7 +53,7 @@ def _spellings(secret: str) -> re.Pattern[str]:
     pairs = r"(?:[\s:,-]|%(?:25){0,2}|\\{1,4}x|0x){0,4}".join(f"{byte:02x}" for byte in data)
     result = [_spelt(secret), _spelt(secret[::-1]), pairs]
     for before in range(3):
-        # The first and the last letters also depend on what stands beside it: they go, whatever they are.
+        # The first and the last letters also depend on the neighbouring text: they are removed too.
         whole = base64.standard_b64encode(b"x" * before + data).decode().rstrip("=")
         inner = whole[(8 * before + 5) // 6 : 8 * (before + len(data)) // 6]
         result.append(rf"[\w+/-]?{_spelt(inner, between=chr(92) + 's{0,4}')}[\w+/-]?=*")

@@ -1,17 +1,16 @@
 """The scan job: `python -m pipeline.scan --spec spec.json`.
 
-Reads a commit's Lean files out of the bare mirror, as far as they differ from the previously scanned commit, and
-asks for events: file_scanned, file_removed, the steps of the sorries' lives, theorems_followed, commit_scanned. It
-needs no Lean, no worktree and no network. Its specification is `ScanSpec`.
+Reads a commit's Lean files from the bare mirror, as far as they differ from the last scanned commit, and emits events:
+file_scanned, file_removed, the steps of the sorries' lives, theorems_followed, commit_scanned. It needs no Lean, no
+worktree and no network. Its specification is `ScanSpec`.
 
-What fits goes in one batch, with other commits that fit beside it; more goes in parts, after `scan_begun`, and counts
-once commit_scanned has closed it. The daemon's memory depends on a part alone. The limits bound what is taken of a
-commit, not what is compared: a sorry that is followed is known for what it is wherever in the file it stands.
+A small scan goes in one batch, with other small commits; a large one goes in parts, after `scan_begun`, and counts once
+commit_scanned closes it. The daemon's memory depends on a single part. The limits bound the recorded sorries, not the
+compared ones: a followed sorry is recognised anywhere in its file.
 
-Each file's scan is staged as soon as it is read; in memory stay only names and hashes, and of a first scan only
-sorries. The earlier version of a changed file is read from the mirror too, so that old declarations are not new.
-With a null `base` files that went while no one looked are known only by their sorries, so only those have a
-file_removed.
+Each file's scan is staged right after reading; memory keeps names and hashes alone, of a first scan only sorries. The
+earlier version of a changed file is read from the mirror too, so that its declarations are not new. With a null `base`,
+unobserved removals are known by their sorries alone, so only those files have a file_removed.
 """
 
 from __future__ import annotations
@@ -73,15 +72,15 @@ MOST_SORRIES_LISTED = 100_000
 MOST_STEPS = 5000
 """Steps of theorems in one event."""
 MOST_EVENTS, MOST_PART_BYTES = 300, 1 << 20
-"""A part ends at whichever of the two (events, bytes with what they cite) it comes to first."""
+"""A part ends at the first of these limits: events, or bytes with their payloads."""
 BYTES_OF_EVENT = 1000
 GOES_ON_S = 20.0
 """Seconds after which a job begins no other commit or branch: others wait for its place."""
 GATHERS_S = 0.5
-"""Seconds for which what is found of a commit waits for that of others, to be made durable with it."""
+"""Seconds for which one commit's events wait for others, to be made durable together."""
 _PROGRESS_EVERY_S = 0.5
 _MOST_JUDGED = 2000
-"""Versions of changed files in which what a statement means is looked up."""
+"""Versions of changed files searched for the meaning of statements."""
 
 
 def _first(given: ScanSpec) -> bool:
@@ -104,7 +103,7 @@ class _Work:
 
 
 def scan_commit(spec: JobSpec[ScanSpec], reporter: Reporter) -> dict[str, Any]:
-    """Scan one commit of a branch out of its bare mirror, and as many of those after it as `GOES_ON_S` allows."""
+    """Scan one commit of a branch from its bare mirror, and its successors within `GOES_ON_S`."""
     started = time.monotonic()
     given = spec.parameters
     if spec.mirror is None:
@@ -126,7 +125,7 @@ def scan_commit(spec: JobSpec[ScanSpec], reporter: Reporter) -> dict[str, Any]:
             try:
                 more, done = _scan(mirror, given, outbox)
             except JobError:
-                break  # it is the first of the next job, which says why
+                break  # the next job begins with it, and reports why
             for name, number in more.items():
                 said[name] = (
                     Counter(said[name]) + Counter(number)
@@ -144,7 +143,7 @@ def scan_commit(spec: JobSpec[ScanSpec], reporter: Reporter) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """What is known after a scan; `added` is how many declarations it adds to those of the branch."""
+    """State after a scan; `added` is the change in the branch's number of declarations."""
 
     lives: Lives
     parts: _Parts
@@ -154,7 +153,7 @@ class _Done:
 
 
 def _after(given: ScanSpec, done: _Done, *, sha: str) -> ScanSpec:
-    """Return what the scan of the next commit is given, after that of the one before."""
+    """Return the specification for the next commit, after this scan."""
     living = {item.sorry: item for item in given.known.sorries}
     closed = set(given.known.closed)
     for event in done.lives.events:
@@ -177,7 +176,7 @@ def _after(given: ScanSpec, done: _Done, *, sha: str) -> ScanSpec:
 
 
 def _with_room(given: ScanSpec, *, sorries: int, declarations: int) -> Sequence[str]:
-    """Return the branches at the same commit that what was taken of the first leaves room for, each with as much.
+    """Return the branches at the same commit with room for as many sorries and declarations as the first.
 
     Each of the others gets a job of its own.
     """
@@ -191,7 +190,7 @@ def _with_room(given: ScanSpec, *, sorries: int, declarations: int) -> Sequence[
 
 
 def _with_others(given: ScanSpec, branches: int, *, sorries: int, declarations: int) -> ScanSpec:
-    """Return what is known after so many other branches took as much."""
+    """Return the specification after as many more branches took as much."""
     counts = {
         "sorries_of_others": given.known.sorries_of_others + branches * sorries,
         "declarations": given.known.declarations + branches * declarations,
@@ -200,7 +199,7 @@ def _with_others(given: ScanSpec, branches: int, *, sorries: int, declarations: 
 
 
 class _Room:
-    """How many declarations a scan may still take: of its files, and of the repository with what these free."""
+    """The declarations that a scan may still take: of its files, and of the repository with those freed."""
 
     def __init__(self, given: ScanSpec) -> None:
         limits = given.limits
@@ -209,11 +208,11 @@ class _Room:
         self.added = 0
 
     def free(self, declarations: int) -> None:
-        """Count the declarations of a file as it was."""
+        """Count the declarations of a file's earlier version as free."""
         self.added -= min(declarations, self._of_file)
 
     def take(self, declarations: int) -> int:
-        """Return how many of a file's are taken."""
+        """Return how many of a file's declarations to take."""
         taken = max(0, min(declarations, self._of_file, self._of_commit, self._of_repository - self.added))
         self._of_commit -= taken
         self.added += taken
@@ -221,7 +220,7 @@ class _Room:
 
 
 def _scan(mirror: Mirror, given: ScanSpec, outbox: _Outbox) -> tuple[dict[str, Any], _Done]:
-    """Scan one commit; return what is said of it, and what the next one is told."""
+    """Scan one commit; return its counts, and the state for the next scan."""
     started, reporter = time.monotonic(), outbox.reporter
     commit = Commit(repository=given.repository, branch=given.branch, sha=given.sha)
     mirror.require_commit(commit.sha, reason="commit_missing")
@@ -322,7 +321,7 @@ def _scan(mirror: Mirror, given: ScanSpec, outbox: _Outbox) -> tuple[dict[str, A
 
 
 def _work(mirror: Mirror, given: ScanSpec) -> _Work:
-    """The files to read and those that are gone, in the order of their paths."""
+    """Return the files to read and the removed files, ordered by path."""
     try:
         meant = path_filter(given.include, given.exclude)
     except ValueError as error:
@@ -352,7 +351,7 @@ def _work(mirror: Mirror, given: ScanSpec) -> _Work:
         before = {item.path: item.blob for item in present if item.readable and item.path not in changed}
         before |= {item.path: item.blob for item in changes.before if item.readable and meant(item.path)}
     affected = {item.path for item in present if item.readable} | gone
-    # What the sorries say goes before all: it is the version that they were recorded in.
+    # The sorries' own blobs take precedence: their sorries were recorded in these versions.
     before = before | {item.place.path: item.place.blob for item in given.known.sorries}
     earlier = {path: blob for path, blob in sorted(before.items()) if path in affected}
     names = None if changed is None else {PurePosixPath(path).name for path in changed}
@@ -368,16 +367,16 @@ def _work(mirror: Mirror, given: ScanSpec) -> _Work:
 
 
 def _challenges(mirror: Mirror, given: ScanSpec, changed: Collection[str] | None) -> tuple[str, ...]:
-    """The challenge modules that the commit's configurations of comparator name; another program's names none.
+    """Return the challenge modules named by the commit's configurations of comparator; other programs' files name none.
 
     Args:
-        changed: the paths that differ from the base's, which was scanned; None: not known.
+        changed: the paths that differ from the base's, which was scanned; None if unknown.
     """
     if changed is not None and not any(map(_is_comparator, changed)):
         return given.known.challenges
     named: dict[str, None] = {}
     files = [item for item in mirror.files(given.sha) if item.readable and _is_comparator(item.path)]
-    # Many a config.json is another program's.
+    # Many a config.json belongs to another program.
     files.sort(key=lambda item: PurePosixPath(item.path).name != "comparator.json")
     for file in files[:_MOST_COMPARATORS]:
         data = mirror.read(file.blob, most_bytes=_MOST_COMPARATOR_BYTES)
@@ -398,7 +397,9 @@ def _challenges(mirror: Mirror, given: ScanSpec, changed: Collection[str] | None
 
 
 def _is_comparator(path: str) -> bool:
-    """Return whether a file may be one: comparator takes any name, and its own projects and lean-eval's config.json."""
+    """Return whether a file may be a configuration of comparator: it takes any name; its own projects and lean-eval's
+    use config.json.
+    """
     return PurePosixPath(path).name in ("comparator.json", "config.json")
 
 
@@ -407,7 +408,7 @@ _MODULE = re.compile(r"[^\W\d][\w'!?]{0,99}(?:\.[^\W\d][\w'!?]{0,99}){0,19}")
 
 
 class _Progress:
-    """Says which file is being read, not more often than a person can look."""
+    """Reports of the file in work, at a rate for people."""
 
     def __init__(self, reporter: Reporter, *, total: int) -> None:
         self._reporter = reporter
@@ -415,14 +416,14 @@ class _Progress:
         self._said = -_PROGRESS_EVERY_S
 
     def at(self, path: str) -> None:
-        """Report what is read next."""
+        """Report the next file."""
         if time.monotonic() - self._said >= _PROGRESS_EVERY_S:
             self._said = time.monotonic()
             self._reporter.progress(self._done, self._total, path)
         self._done += 1
 
     def end(self) -> None:
-        """Report that all is read."""
+        """Report the end."""
         self._reporter.progress(self._total, self._total)
 
 
@@ -432,9 +433,9 @@ def _read(mirror: Mirror, item: TreeFile) -> ReadFile:
 
 
 def _in_few_words(given: ScanSpec, now: list[Decl], *, affected: Collection[str]) -> list[Decl]:
-    """Return declarations whose sorries' places take no more text than the daemon can hold, with those elsewhere.
+    """Shorten the statements in the sorries' places if their text, with those elsewhere, exceeds the daemon's limit.
 
-    A statement stands in the place of each of its sorries, and the next scan is given the places of all.
+    Each sorry's place repeats its statement, and the next scan gets all places.
     """
     text = sum(len(place.statement) for item in now for place in item.places) + sum(
         len(item.place.statement) for item in given.known.sorries if item.place.path not in affected
@@ -454,7 +455,7 @@ def _in_short(place: SorryPlace) -> SorryPlace:
 
 
 class _Earlier:
-    """The declarations of the changed files; `unread` are the files that cannot be read any more as they were."""
+    """The declarations of the changed files; `unread` are the files whose earlier version is gone."""
 
     def __init__(self, mirror: Mirror, given: ScanSpec, work: _Work) -> None:
         self._mirror = mirror
@@ -465,7 +466,7 @@ class _Earlier:
         self.unread: list[str] = []
 
     def declarations(self, path: str) -> list[Decl]:
-        """The declarations of a file as they were; of one that can not be read, what its sorries say."""
+        """Return a file's earlier declarations; if it cannot be read, guess them from its sorries."""
         if path not in self._blobs:
             return []
         living = self._living[path]
@@ -486,7 +487,7 @@ class _Earlier:
 
 
 class _Versions(Mapping[str, Version]):
-    """Versions of files, each read when it is asked for."""
+    """Versions of files, read on demand."""
 
     def __init__(self, mirror: Mirror, blobs: Mapping[str, str]) -> None:
         self._mirror, self._blobs = mirror, blobs
@@ -505,7 +506,7 @@ class _Versions(Mapping[str, Version]):
 
 
 class _Judge:
-    """Says what became of sorries that went; the files are read again only for a commit in which some did."""
+    """Judges the end of sorries; the files are read again only if some ended."""
 
     def __init__(
         self, mirror: Mirror, given: ScanSpec, work: _Work, compared: Compared, *, unread: Collection[str]
@@ -514,7 +515,7 @@ class _Judge:
         old = {path: blob for path, blob in work.earlier.items() if path not in unread}
         new = {item.path: item.blob for item in work.present if item.readable}
         if len(old) + len(new) > _MOST_JUDGED:
-            # What their statements mean is then looked up in the files themselves.
+            # Only the sorries' own files are then searched for the meaning of statements.
             alone = {item.path for item in compared.before if item.living}
             alone |= {now.path for old, now in compared.pairs if old.living}
             old, new = ({path: blob for path, blob in side.items() if path in alone} for side in (old, new))
@@ -586,7 +587,7 @@ def _file_event(
 
 
 def _marked(read: ReadFile, *, most: int) -> tuple[str, ...]:
-    """Return the declarations with a sorry that an attribute says to be there by design."""
+    """Return the declarations whose sorry an attribute marks as intended."""
     unproved = {sorry.declaration for sorry in read.scan.sorries} if read.marked else set()
     return tuple(name for name in read.marked if name in unproved)[:most]
 
@@ -603,7 +604,7 @@ def _add_theorems(
     unread: Sequence[str],
     reporter: Reporter,
 ) -> None:
-    """Add the steps of the theorems, thousands an event, and in the last one the files that could not be read."""
+    """Add the steps of the theorems, thousands an event, and in the last event the unreadable files."""
     start = 0
     for some in _by_size(steps):
         whole, last = len(some) == len(steps), start + len(some) >= len(steps)
@@ -624,7 +625,7 @@ def _add_theorems(
 
 
 def _by_size(steps: Sequence[TheoremStep]) -> Iterator[Sequence[TheoremStep]]:
-    """Yield the steps in runs of a bounded number and length; one empty run of none."""
+    """Yield the steps in runs of limited number and length; without steps, one empty run."""
     start = text = 0
     for at, step in enumerate(steps):
         long = 0 if step.after is None else len(step.after.statement)

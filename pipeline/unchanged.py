@@ -1,4 +1,4 @@
-"""Access to files that two commits share: by module, by a sorry in them, and git's attributes."""
+"""Access to files shared by two commits: by module, by a sorry in them, and git's attributes."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from pipeline.meaning import Beside, Side
 from pipeline.versions import Version, version_of
 
 MOST_FILES = 5000
-"""Lean files of a project whose imports are followed."""
+"""Maximum of a project's Lean files for following imports."""
 MOST_READ = 300
-"""Unchanged files that are read for one question: what proofs rest on, what a statement reaches what changed by."""
+"""Maximum of unchanged files read for one question: the basis of proofs, or the way from a statement to a change."""
 MOST_NAMES = 200
-"""Names that are looked for in unchanged files at once."""
+"""Maximum of names looked for at once."""
 
 
 class Unchanged(Beside):
-    """The trees of two commits; without the later one it is what is staged."""
+    """The trees of two commits; without the later one, the staged files."""
 
     def __init__(self, mirror: Mirror, base: str, head: str | None) -> None:
         self._mirror, self._commits = mirror, (base, head)
@@ -68,7 +68,7 @@ class Unchanged(Beside):
     def imported(self, side: Side, path: str) -> Collection[str] | None:
         """Return the files that a file imports on a side, directly or not.
 
-        None: a file of them is not here, or the project has more than `MOST_FILES`.
+        None if one of them is missing here, or the project has more than `MOST_FILES`.
         """
         if sum(map(len, self._modules[side].values())) > MOST_FILES:
             return None
@@ -101,9 +101,9 @@ class Unchanged(Beside):
         return self._header[item.blob]
 
     def saying(self, names: Collection[str], among: Collection[str]) -> Iterator[Version]:
-        """Yield those of these files of which both commits have the same and that have one of the names.
+        """Yield those of these files that are the same in both commits and have one of the names.
 
-        `MOST_READ` files at most are read, and `MOST_NAMES` names looked for.
+        At most `MOST_READ` files are read, and `MOST_NAMES` names looked for.
         """
         old, new = self._files
         paths = self._mirror.saying(sorted(names)[:MOST_NAMES], self._commits[1])
@@ -112,9 +112,9 @@ class Unchanged(Beside):
             yield self._version(new[path])
 
     def with_a_sorry(self, changed: Collection[str], *, macros: bool = False) -> Iterator[Version]:
-        """Yield the unchanged files of the later commit that say sorry, `MOST_READ` of them at most.
+        """Yield the later commit's unchanged files with a sorry, at most `MOST_READ`.
 
-        With `macros` only those that also say one of the words that give syntax a meaning.
+        With `macros`, only those that also have a word defining syntax.
         """
         files = self._files[1]
         paths = [path for path in self._mirror.saying(("sorry",), self._commits[1]) if path.endswith(".lean")]

@@ -1,7 +1,7 @@
-"""One version of a Lean file, as it is compared with another: its scan, and what is read of it where someone asks.
+"""One version of a Lean file, for comparison with another: its scan, and details of it on demand.
 
-Beside the declarations: the words of its commands that count (`marks`: a sorry by another word, an axiom, code that the
-kernel does not see), what is in force at each declaration, its notations, macros and instances, and what it defines.
+Beside the declarations: the words that count in its commands (`marks`: a sorry by another word, an axiom, code unseen
+by the kernel), the scope at each declaration, its notations, macros and instances, and its definitions.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ from store.events.places import SorryPlace
 
 MarkKind = Literal["unchecked", "option", "hidden"]
 _SUSPECT = (*sorted(SORRY_NAMES | UNCHECKED_NAMES | MAKERS | ADMITTING), "axiom", "set_option", "sorr")
-"""What a command must have as text to be looked at word by word."""
+"""Texts that make a command worth reading word by word."""
 _ANSWER = re.compile(rb"\banswer\s*\(\s*\Z")
 _BEFORE_ANSWER = 64
 _BIDI = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
@@ -79,20 +79,21 @@ _DERIVED = re.compile(r" ?\bderiving ([\w.]+(?:, [\w.]+)*)")
 _GIVE_MEANING = NOTATIONS | {"attribute"}
 _SCOPED = re.compile(r"\bscoped\b(?:\[([^\]\s]*)\])?")
 _HEAD = 200
-"""Characters in which a modifier stands."""
+"""Characters that contain a declaration's modifiers."""
 _NOT_DEFINED = PROVABLE_KINDS | INSTANCE_KINDS
 
 
 class Chains:
-    """Lists of parts of what is in force, each by a number: that of its beginning is kept with its last part, and equal
-    ones are one."""
+    """Lists of parts in force, each with a number: a list is its last part and the number of the rest, and equal lists
+    share a number.
+    """
 
     def __init__(self) -> None:
         self._links: list[tuple[int, Part | None]] = [(0, None)]
         self._numbers: dict[tuple[int, Part], int] = {}
 
     def longer(self, chain: int, part: Part) -> int:
-        """Return the number of a list with a part more."""
+        """Return the number of a list with one more part."""
         link = chain, part
         if link not in self._numbers:
             self._numbers[link] = len(self._links)
@@ -100,7 +101,7 @@ class Chains:
         return self._numbers[link]
 
     def parts(self, chain: int) -> Counter[Part]:
-        """Return the parts of a list, and how often each is in it."""
+        """Return the parts of a list, with the number of times each is in it."""
         result: Counter[Part] = Counter()
         while chain:
             chain, part = self._links[chain]
@@ -110,7 +111,7 @@ class Chains:
 
 
 class Mark(NamedTuple):
-    """A word of a command that counts; `owner` is the index of its declaration, -1 outside of any."""
+    """A command's word that counts; `owner` is the index of its declaration, -1 outside all."""
 
     kind: MarkKind
     word: str
@@ -120,7 +121,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a word of a statement may mean. `meaning` is a hash of what it is, without its name and attributes."""
+    """A possible meaning of a statement's word. `meaning` is a hash of its content, without its name and attributes."""
 
     name: str
     path: str
@@ -132,7 +133,7 @@ class Definition:
 
 
 class Version:
-    """One version of a file: its scan, its bytes, and what is read of its commands where someone asks."""
+    """One version of a file: its scan, its bytes, and details of its commands on demand."""
 
     def __init__(self, item: TreeFile, data: bytes | str) -> None:
         self.item = item
@@ -179,7 +180,7 @@ class Version:
         return self._codes[index]
 
     def proof_of(self, index: int) -> str:
-        """Return what stands after a declaration's statement: its proof or value, as it is written."""
+        """Return the text after a declaration's statement: its proof or value, as it is written."""
         start, end = self._proofs[self.declarations[index].byte_start]
         return decode(self.data)[0][start:end].strip().removeprefix(":=").strip()
 
@@ -188,16 +189,16 @@ class Version:
         """The borders of proofs in code points, by the declaration's first byte."""
         return {one.record.byte_start: (one.stated, one.end) for one in locate(self.data).declarations}
 
-    # ---- what hides something
+    # ---- hidden things
 
     @cached_property
     def exits(self) -> int:
-        """The byte of the `#exit` after which Lean reads nothing; -1 without one."""
+        """The byte of the `#exit` where Lean stops reading; -1 without one."""
         return next((one.byte_start for one in self.source.commands if one.keyword == "#exit"), -1)
 
     @cached_property
     def unseen(self) -> Counter[str]:
-        """The characters that hide something: those that turn text around wherever they stand, others in code."""
+        """The deceptive characters: those that change the direction of text, anywhere, and invisible ones in code."""
         text = self.data.decode("utf-8", "replace")
         result = {one for one in set(text) if one not in _SHOWN_AS_SPACE and invisible(one)}
         if not result:
@@ -206,7 +207,7 @@ class Version:
         return Counter({one: (text if one in _BIDI else bare).count(one) for one in sorted(result)})
 
     def unknown_command_with(self, name: str) -> Command | None:
-        """Return the command of a library, or of the project's own, that has this name in it."""
+        """Return the command of a library, or of the project's own, with this name in it."""
         if name.encode() not in self.data:
             return None
         return next(
@@ -221,10 +222,10 @@ class Version:
             None,
         )
 
-    # ---- what stands around a declaration
+    # ---- around a declaration
 
     def contexts(self, chains: Chains) -> dict[int, int]:
-        """Return the chain of what is in force at each declaration and belongs to what it says, by its index."""
+        """Return the chain of parts in force at each declaration that belong to its statement, by index."""
         result: dict[int, int] = {}
         chain = [0]  # of the first 0, 1, 2, … lines
         for command, lines in self.source.in_force():
@@ -245,7 +246,7 @@ class Version:
 
     @cached_property
     def items(self) -> tuple[Item, ...]:
-        """The notations, macros and instances, in their order."""
+        """The notations, macros and instances, in order."""
         instances = {index for index, one in enumerate(self.declarations) if one.kind == "instance"}
         if not instances and not any(one.keyword in _GIVE_MEANING for one in self.source.commands):
             return ()
@@ -268,9 +269,9 @@ class Version:
         return tuple(sorted(result, key=lambda item: item.byte))
 
     def _made_one(self, name: str, command: Command) -> Item | None:
-        """Return the instance that an `attribute` command makes of something; None if that is a proof.
+        """Return the instance made by an `attribute` command; None if it is a proof.
 
-        What no declaration here is called is a field: it is found where there is one of its class.
+        A name without a declaration here is a field: the item stands for the field's class.
         """
         above, _, last = name.rpartition(".")
         own = next((one for one in self.declarations if one.name.rpartition(".")[2] == last), None)
@@ -288,7 +289,7 @@ class Version:
 
     @cached_property
     def defined(self) -> tuple[Definition, ...]:
-        """All that a statement may speak of: every declaration that is no theorem and no instance."""
+        """All possible subjects of a statement: every declaration but theorems and instances."""
         return tuple(
             Definition(
                 one.name,
@@ -303,8 +304,7 @@ class Version:
         )
 
     def meaning_of(self, index: int) -> str:
-        """Return a hash of what a declaration is, without its name, its attributes and the instances that are derived
-        for it by which nothing means anything else."""
+        """Return a hash of a declaration's content, without its name, its attributes and harmless derived instances."""
         one = self.declarations[index]
         rest = self.read.proof_hashes[index]
         if b"deriving" in self.data[one.byte_start : one.byte_end] and one.kind in HAS_FIELDS:
@@ -329,15 +329,15 @@ class Version:
         )
 
     def modifier_of(self, index: int) -> str:
-        """Return `unsafe` or `partial`, where the declaration is so called, with which the kernel sees no proof."""
+        """Return `unsafe` or `partial` if the declaration is one: the kernel then sees no proof."""
         return next((word for word in self._modifiers(index) if word in UNPROVED_MODIFIERS), "")
 
     def private(self, index: int) -> bool:
-        """Return whether no other file sees the declaration."""
+        """Return whether other files cannot see the declaration."""
         return "private" in self._modifiers(index)
 
     def has_a_sorry(self, index: int) -> bool:
-        """Return whether a sorry is in the declaration."""
+        """Return whether the declaration has a sorry."""
         return index in self._sorried
 
     @cached_property
@@ -350,7 +350,7 @@ class Version:
         return _MODIFIER.findall(lex(head).code.split(one.kind.split(" ")[-1])[0])
 
     def marks(self, command: Command) -> list[Mark]:
-        """Return the words of a command that count."""
+        """Return the words that count in a command."""
         if command.byte_start not in self._marks:
             text = "" if command.keyword in LEAVE_NOTHING else skeleton(command.text)
             suspect = {word for word in _SUSPECT if word in text}
@@ -393,7 +393,7 @@ class Version:
     def _counts(
         self, command: Command, word: str, byte: int, *, before: str, after: str
     ) -> tuple[MarkKind, str] | None:
-        """Return as what a word counts, and how it is called."""
+        """Return the kind and the text of a word's mark."""
         plain = skeleton(word)
         if plain == "set_option":
             skips = skeleton(after).split(".")[0] == "debug"
@@ -427,7 +427,7 @@ class Version:
         return None
 
     def _tactic(self, before: str, byte: int) -> bool:
-        """Return whether a word stands where a tactic may begin: it could be the name of a hypothesis too."""
+        """Return whether a word stands in a tactic's place: it could also be the name of a hypothesis."""
         line = self.data[self.data.rfind(b"\n", 0, byte) + 1 : byte]
         return before in _BEFORE_A_TACTIC or not line.strip()
 
@@ -445,7 +445,7 @@ def _with(chains: Chains, chain: int, line: str) -> int:
 
 
 def version_of(mirror: Mirror, item: TreeFile) -> Version:
-    """Read a version of a file out of a mirror; one that is not there is a version that was not read."""
+    """Read a version of a file from a mirror; a missing one becomes an unread version."""
     try:
         return Version(item, content(mirror, item))
     except JobError as error:
@@ -455,7 +455,7 @@ def version_of(mirror: Mirror, item: TreeFile) -> Version:
 
 
 def earlier(version: Version) -> list[Decl]:
-    """Return a file's declarations as they were; its sorries are called by their places."""
+    """Return a file's earlier declarations; its sorries are identified by their places."""
     scan, item = version.read.scan, version.item
     living = [
         LivingSorry(f"{item.path}\0{sorry.byte_start}", place_of(scan, sorry, path=item.path, blob=item.blob))
@@ -465,7 +465,7 @@ def earlier(version: Version) -> list[Decl]:
 
 
 def present(version: Version) -> list[Decl]:
-    """Return a file's declarations as they are."""
+    """Return a file's present declarations."""
     return declarations_now(version.read, path=version.item.path, blob=version.item.blob)
 
 

@@ -1,1 +1,1 @@
-"""Raise a commit's Lean or one of its packages, say what breaks, and mend the proofs that do."""
+"""Raise a commit's Lean or one of its packages, name the breaks, and mend the broken proofs."""

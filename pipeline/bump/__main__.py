@@ -1,9 +1,9 @@
-"""The bump job: raise a commit's Lean or a package in a worktree, say what breaks, and mend the proofs that do.
+"""The bump job: raise a commit's Lean or a package in a worktree, name the breaks, and mend the broken proofs.
 
-`python -m pipeline.bump --spec spec.json`, whose parameters are a `BumpSpec`. Builds as the build job does; each
-broken proof becomes a gap with its statement locked; texts are tried in the gaps, and the ladder's rungs where none
-fits; what Lean compiles passes the gate, against the file with the gap, and at the end once more in the commit as it is
-handed over. Emits `bump_built`, one `bump_tried` for each text, and `bump_finished` with the patches.
+`python -m pipeline.bump --spec spec.json`, with a `BumpSpec` as parameters. Builds as the build job does; a broken
+proof becomes a gap with a locked statement; texts are tried in the gaps, then the ladder's rungs; a text accepted by
+Lean passes the gate, first against the file with the gap, at the end once more in the final commit. Emits `bump_built`,
+one `bump_tried` for each text, and `bump_finished` with the patches.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _JUDGING_ENDS = 2.5
 """No build or check starts after this multiple of the build limit; the daemon ends the job at three."""
 _NO_TIME = "there was no time to judge it in the commit as it is handed over"
 _Place = tuple[str, int]
-"""A gap: its file, and where in that it begins."""
+"""A gap: its file, and its first code point in the file."""
 Verdict = Literal["refused", "rejected", "checked", "verified"]
 
 
@@ -85,7 +85,9 @@ def work(spec: JobSpec[BumpSpec], reporter: Reporter) -> dict[str, Any]:
 
 @dataclass(slots=True)
 class _Compiled:
-    """What Lean said of a file with a text in a gap. `errors` are (place in the text, message); None: it compiles."""
+    """Lean's answer about a file with a text in a gap. `errors` are (place in the text, message); None if it
+    compiles.
+    """
 
     errors: list[tuple[int, str]] | None
     messages: list[BuildMessage] = field(default_factory=list)
@@ -161,19 +163,19 @@ class Bump:
         }
 
     def _new_building(self, most_s: float = math.inf) -> Building:
-        """Return a build with its own time limit, of so many seconds at most."""
+        """Return a build with its own time limit."""
         given = self._given.build
         given = given.model_copy(update={"timeout_s": min(given.timeout_s, most_s)})
         return Building(self._spec.having(given), self._reporter, self._project, self._held)
 
     @property
     def _mends_end(self) -> float:
-        """When nothing more is tried, of `time.monotonic`."""
+        """End of the trials, on `time.monotonic`'s clock."""
         return self._began + self._given.build.timeout_s
 
     @property
     def _judging_left_s(self) -> float:
-        """The seconds in which builds and gates of what is handed over may still begin."""
+        """Seconds in which builds and gates of the final commit may still begin."""
         return self._began + _JUDGING_ENDS * self._given.build.timeout_s - time.monotonic()
 
     def _late(self) -> bool:
@@ -182,7 +184,7 @@ class Bump:
     # ---- what breaks
 
     def _break(self, runner: LakeRunner) -> tuple[str, ...]:
-        """Build, put aside what breaks, and build again until nothing new does; return the modules that still fail."""
+        """Build and put the broken commands aside until nothing new breaks; return the modules that still fail."""
         for _ in range(_ROUNDS):
             log, outcome = self._building.build(runner)
             self._renames |= deprecations(one.text for one in log.messages)
@@ -191,7 +193,7 @@ class Bump:
             for message in log.messages:
                 by_path.setdefault(message.path, []).append(message)
             for path, messages in sorted(by_path.items()):
-                # With so many breaks, what breaks beyond them is named by its module alone.
+                # Beyond this limit only the modules of the breaks are named.
                 room = MOST_BREAKS - sum(one.named for one in self._files.values())
                 has_error = room > 0 and any(one.severity == "error" for one in messages)
                 file = self._file(path) if has_error else None
@@ -203,11 +205,11 @@ class Bump:
         if outcome.ok:
             return ()
         if not self._files:
-            self._building.judge(log, outcome, self._sources)  # raises where nothing useful was built
+            self._building.judge(log, outcome, self._sources)  # raises if the build made nothing useful
         return tuple(sorted(log.failed))
 
     def _above(self, path: str) -> list[Cause]:
-        """Return what is left out of the files that a file imports, directly or not."""
+        """Return the commands left out of a file's imports, direct or not."""
         return [
             cause
             for other in self._files.values()
@@ -216,7 +218,7 @@ class Bump:
         ]
 
     def _behind(self, path: str) -> frozenset[str]:
-        """Return the files that import one, directly or not, itself included."""
+        """Return a file and its importers, direct or not."""
         if path not in self._importers:
             self._importers[path] = self._sources.importers([self._module(path)])
         return self._importers[path]
@@ -229,9 +231,9 @@ class Bump:
         return module_of(path, source_folders(self._project))
 
     def _file(self, path: str) -> RaisedFile | None:
-        """Return a file of the project as the commit has it; None for one of a package, or that cannot be read."""
+        """Return a file of the project as in the commit; None for a package's or an unreadable file."""
         if path not in self._files:
-            # Whatever the build's output names: only files of the commit are read and written.
+            # The build's output may name any path: only files of the commit are read and written.
             if path not in self._of_commit:
                 return None
             try:
@@ -242,10 +244,10 @@ class Bump:
         return self._files[path]
 
     def _own(self, path: str) -> Path:
-        """Return the place of a file of the commit, which no build has made lead elsewhere.
+        """Return the place of a file of the commit, after checking for links.
 
         Raises:
-            JobError: one has.
+            JobError: a build put a link there.
         """
         place = self._project.resolve() / path
         if place.resolve() != place:
@@ -272,7 +274,7 @@ class Bump:
         self._record(body, "built")
 
     def _leftovers(self) -> tuple[Break, ...]:
-        """Return what is broken and not mended, in the order of paths and lines."""
+        """Return the open breaks, in the order of paths and lines."""
         result = [one for file in self._files.values() for one in file.left]
         result += [gap.found for file in self._files.values() for gap in file.gaps.values() if not gap.mended]
         return tuple(sorted(result, key=lambda one: (one.path, one.line, one.declaration)))
@@ -286,7 +288,7 @@ class Bump:
                     self._mend(runner, file, start)
 
     def _judge_again(self) -> None:
-        """Judge what rested on a gap once more, as long as that brings a proof: the gap may be filled by now."""
+        """Judge conditional texts again until a pass brings no proof: the gap may be filled by now."""
         mended = -1
         while mended < len(self._mended):
             mended = len(self._mended)
@@ -330,7 +332,7 @@ class Bump:
                     break
 
     def _stands(self, runner: LakeRunner, file: RaisedFile, start: int) -> bool:
-        """Try the old proof unchanged, where it may have broken only since something else did, which is put aside."""
+        """Try the old proof unchanged: the command behind its break may be put aside now."""
         gap, how = file.gaps[start], "the old proof, unchanged"
         if sum(len(one.gaps) + len(one.causes) for one in self._files.values()) == 1:
             return False
@@ -344,7 +346,7 @@ class Bump:
         return True
 
     def _waits(self, file: RaisedFile, gap: Gap, errors: Errors) -> bool:
-        """Return whether a gap is no break of its own: it is mended once what is left out elsewhere is."""
+        """Return whether a gap only follows from another break; that one is mended first."""
         if not gap.found.follows:
             causes = [*self._above(file.path), *file.causes]
             follows = cause_of((message for _, message in errors), causes)
@@ -356,7 +358,7 @@ class Bump:
 
     @cached_property
     def _names(self) -> Names:
-        # To read a large library must not take the time of the texts.
+        # Reading a large library must not take the time of the texts.
         until = min(time.monotonic() + _NAMES_S, self._mends_end)
         return Names(declared(self._project, self._given.build.lean.sysroot, until=until))
 
@@ -378,7 +380,7 @@ class Bump:
         return _Compiled(errors or [(0, outcome.explain(BUILD_BOUNDS))], log.messages)
 
     def _judge(self, file: RaisedFile, start: int, text: str, how: str) -> bool:
-        """Have the gate judge a text in a gap, and keep it where it is verified."""
+        """Have the gate judge a text in a gap, and keep it if nothing failed."""
         gap = file.gaps[start]
         began = time.monotonic()
         verdict = self._ask_gate(file, start, text, file.current, file.place_of(start))
@@ -390,7 +392,7 @@ class Bump:
             ):
                 texts.append((how, text))
             return False
-        # Without a command that is put aside the file may state another thing than what is handed over.
+        # Blanked commands could change the meaning of the rest of the file.
         is_whole = not any(one.blanked for one in self._files.values())
         mend = self._mend_of(file, start, how, verdict)
         step = next(iter(verdict.not_checked), "") if mend.verdict == "checked" else ""
@@ -408,7 +410,7 @@ class Bump:
         return True
 
     def _mend_of(self, file: RaisedFile, start: int, how: str, verdict: GateVerdict) -> Mend:
-        """Return what the gate says of a text that it does not reject."""
+        """Return the mend for a text not rejected by the gate."""
         lean = self._given.build.lean
         is_verified = verdict.all_required_passed and lean.is_lean
         result = Mend(
@@ -416,7 +418,7 @@ class Bump:
             declaration=file.gaps[start].found.declaration,
             how=" ".join(shown(how, LONGEST_HOW).split()),
             verdict="verified" if is_verified else "checked",
-            # As of any proof: nothing speaks against it, and here nobody can judge more of it.
+            # As for any proof: nothing speaks against it, and no more can be judged here.
             reason="" if is_verified else _not_judged(verdict),
             axioms=(),
             grade="",
@@ -434,7 +436,7 @@ class Bump:
         return short_hash("state", *(part for one in sorted(texts.items()) for part in one))
 
     def _ask_gate(self, file: RaisedFile, start: int, text: str, before: str, place: int) -> GateVerdict:
-        """Ask the gate about a text in a gap, which is at a code point of the file as it lies there now."""
+        """Ask the gate about a text in a gap; `place` is the gap's code point in the file on disk."""
         self._own(file.path)
         proof = self._proof(file, start, text, before, place)
         lean, second = self._given.build.lean, self._given.second_kernel
@@ -471,7 +473,7 @@ class Bump:
         return short_hash("bump", self._given.bump, file.path, str(start))
 
     def _climb(self) -> None:
-        """Search in what is left with each rung, as a prove job does; what it finds goes to the gate."""
+        """Search the open gaps with each rung, as a prove job does; its proofs go to the gate."""
         for one in self._given.rungs:
             self._search_with(one)
 
@@ -502,7 +504,7 @@ class Bump:
         try:
             asyncio.run(self._search(ProveJob(self._spec.having(parameters), result)))
         except* JobError as error:
-            failure = str(first_error(error))  # of a model, say: the other rungs have their turn
+            failure = str(first_error(error))  # of a model, for example: the other rungs go on
         how = f"rung {rung.number}: {rung.prover}"
         proofs = {one.sorry: one.replacement for one in result.proofs}
         for sorry, (file, start, _) in targets.items():
@@ -516,7 +518,7 @@ class Bump:
 
     async def _search(self, search: ProveJob) -> None:
         left = self._mends_end - time.monotonic()
-        with suppress(TimeoutError):  # what was found until then is
+        with suppress(TimeoutError):  # earlier proofs are kept
             async with asyncio.timeout(left):
                 await search.run()
 
@@ -544,11 +546,11 @@ class Bump:
                     ),
                 )
 
-    # ---- what is handed over
+    # ---- the final commit
 
     def _hand_over(self, runner: LakeRunner) -> tuple[str, ...]:
-        """Make the commit as it is handed over, in which the gate has accepted each mend or could not judge it; return
-        the modules that fail in it.
+        """Write the final commit, with only mends that the gate accepted or could not judge; return its failing
+        modules.
 
         Without time for a build, nothing is called verified.
         """
@@ -571,8 +573,8 @@ class Bump:
                 return failed
 
     def _judge_as_handed_over(self, path: str, start: int, failed: Sequence[str], behind: Set[str]) -> bool:
-        """Have the gate judge a mend in what is handed over, where it is another commit than when it was judged; drop
-        the mend and return False if it is rejected.
+        """Have the gate judge a mend in the final commit, if the commit changed since the last verdict; drop the mend
+        and return False if it is rejected.
         """
         file, result = self._files[path], self._mended[path, start]
         gap = file.gaps[start]
@@ -604,7 +606,7 @@ class Bump:
         return False
 
     def _build_what_is_handed_over(self, runner: LakeRunner) -> tuple[str, ...]:
-        """Build the commit with the patches; return the modules that fail."""
+        """Build the commit with the patches; return the failing modules."""
         building = self._new_building(self._judging_left_s)
         log, outcome = building.build(runner)
         if outcome.ok:
@@ -709,19 +711,19 @@ def _known(advisories: str) -> tuple[Advisory, ...]:
 
 
 def _unjudged(found: Mend, why: str) -> Mend:
-    """Return a mend that the gate did not judge in the commit as it is handed over."""
+    """Return a mend without the gate's verdict in the final commit."""
     nothing = {"axioms": (), "grade": "", "kernel": "", "doubts": ()}
     return found.model_copy(update={**nothing, "verdict": "checked", "reason": shown(why)})
 
 
 def _not_judged(verdict: GateVerdict) -> str:
-    """Return why a text that the gate does not reject is not verified."""
+    """Return why a text is not verified, though the gate did not reject it."""
     checks = (f"{one.step}: {one.evidence}" for one in verdict.checks if one.verdict == "not_checked")
     return shown(next(checks, "it was judged by no Lean"))
 
 
 def _mend_text(one: Mend) -> str:
-    """Return a mend for the message of its patch. Only what a kernel replayed whole is called verified there."""
+    """Return a mend for the message of its patch. Only proofs replayed whole by a kernel are called verified there."""
     if one.verdict == "checked":
         return f"{one.declaration}: {one.how}; NOT VERIFIED: {' '.join(one.reason.split())}"
     doubts = f"; {doubt_text(one.doubts)}" if one.doubts else ""
@@ -730,7 +732,7 @@ def _mend_text(one: Mend) -> str:
 
 
 class _Found(Reporter):
-    """Takes what a prove job records: it is about gaps, which are no sorries of the log."""
+    """A reporter for the prove job: its events are about gaps, not about sorries of the log."""
 
     def __init__(self, spec: JobSpec[Any]) -> None:
         super().__init__(spec, io.StringIO())
@@ -746,7 +748,7 @@ class _Found(Reporter):
 
 
 def _lean_files(project: Path) -> Iterator[str]:
-    """Yield the paths of a commit's Lean files: what builds make lies in .lake, and a lakefile is no module."""
+    """Yield the paths of a commit's Lean files: builds write to .lake, and a lakefile is no module."""
     for folder, folders, names_of in os.walk(project):
         folders[:] = [name for name in folders if name not in (".lake", ".git")]
         for name in names_of:
@@ -756,7 +758,7 @@ def _lean_files(project: Path) -> Iterator[str]:
 
 
 def _progress(text: str, errors: Errors) -> tuple[int, int]:
-    """Return how far a text is from a proof: its errors, and its lines behind the first; less is nearer."""
+    """Return a text's distance from a proof: its errors, then the lines after the first error; less is nearer."""
     return len(errors), text.count("\n", min(at for at, _ in errors)) if errors else 0
 
 

@@ -1,9 +1,10 @@
-"""What a build's messages say broke, and the text in which each broken proof is a gap: the same statement, and a sorry.
+"""Find the breaks in a build's messages, and make the text with each broken proof as a gap: the same statement, and a
+sorry.
 
-Messages are the project's word, which can print what it likes: they say where to look and what to try, and nothing
-rests on them. A gap's statement is the text of the commit, byte for byte. What cannot be a gap (a broken statement or
-definition) is blanked, so that the rest of its file can be looked at; it is named, and never rewritten. What breaks
-since a command is blanked is a consequence, and says of what.
+Messages are untrusted, since the project can print anything: they say where to look and what to try, but prove nothing.
+A gap's statement is the commit's text, byte for byte. A broken statement or definition cannot be a gap: it is blanked,
+to look at the rest of its file; it is named, but not rewritten. Breaks caused by a blanked command are consequences,
+and name their cause.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ SORRY = "sorry"
 MOST_BREAKS = 2000
 _LONGEST_MESSAGE = 600
 _LONGEST_NAME = 200
-"""In code points, of names and paths as they are recorded, and of those by which a cause is found."""
+"""Code points of recorded names and paths, and of names used to find a cause."""
 _MOST_PARTS = 20
-"""Parts of a name by whose ends and beginnings a cause is found."""
+"""Parts of a name; its beginnings and ends are used to find a cause."""
 _REASONS: tuple[tuple[BreakReason, str], ...] = (
-    # As Lean and lake begin what they say of a header; what a project prints elsewhere of imports is not meant.
+    # The first words of Lean's and lake's messages about a header; a project's own output about imports must not match.
     (
         "import",
         r"\A(?:bad import '|unknown module prefix '|object file '|cannot import |import \S+ failed, |failed to read)",
@@ -56,26 +57,28 @@ _REASONS: tuple[tuple[BreakReason, str], ...] = (
 
 
 def reason_of(message: str) -> BreakReason:
-    """Return what a message is about, by its words."""
+    """Return the reason in a message, by its words."""
     return next((name for name, words in _REASONS if re.search(words, message)), "other")
 
 
 def shown(message: str, most: int = _LONGEST_MESSAGE) -> str:
-    """Return a message without what a terminal would obey, shortened with a mark."""
+    """Return a message without terminal control characters, shortened with a mark."""
     return cut(clean_block(message.strip()), most)
 
 
 def _shortened(name: str) -> str:
-    """Return a name or a path as it is recorded: of a long one its beginning and its end, where such names differ."""
+    """Return the recorded form of a name or a path: of a long one the beginning and the end, since such names differ
+    there.
+    """
     text, half = shown(name, len(name)), _LONGEST_NAME // 2
     return text if len(text) <= _LONGEST_NAME else f"{text[: half - 1]}…{text[-half:]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A command that is left out, after so many takes of its file. `told` is its name, or its place without one.
+    """A command left out of its file, at the take with number `taken`. `told` is its name, or its place if it has none.
 
-    `written` are the names by which source may mean what it declares: `two` and `Demo.two`.
+    `written` are the possible spellings of its declarations: `two` and `Demo.two`.
     """
 
     told: str
@@ -86,7 +89,7 @@ class Cause:
 
 
 def cause_of(messages: Iterable[str], causes: Sequence[Cause], cited: Iterable[str] = ()) -> str:
-    """Return which command that is left out the messages miss, by a name that Lean does not know or that is cited.
+    """Return the left-out command missed by the messages, through a cited name or one unknown to Lean.
 
     A name may be below the command's own (`Foo.mk` of `Foo`).
     """
@@ -99,7 +102,7 @@ def cause_of(messages: Iterable[str], causes: Sequence[Cause], cited: Iterable[s
 
 
 def _beginnings(name: str) -> Iterator[str]:
-    """Yield `A`, `A.b` and `A.b.c` of `A.b.c`, up to a bound of parts and of characters."""
+    """Yield `A`, `A.b` and `A.b.c` of `A.b.c`, up to a limit of parts and characters."""
     end = -1
     for _ in range(_MOST_PARTS):
         result = name.find(".", end + 1)
@@ -112,7 +115,7 @@ def _beginnings(name: str) -> Iterator[str]:
 
 
 def _ends(name: str) -> Iterator[str]:
-    """Yield `c`, `b.c` and `A.b.c` of `A.b.c`, up to a bound of parts and of characters."""
+    """Yield `c`, `b.c` and `A.b.c` of `A.b.c`, up to a limit of parts and characters."""
     dot = len(name)
     for _ in range(_MOST_PARTS):
         dot = name.rfind(".", 0, dot)
@@ -125,10 +128,10 @@ def _ends(name: str) -> Iterator[str]:
 
 @dataclass(slots=True)
 class Gap:
-    """A broken proof. `old` is its text in the commit, `text` what stands in its place now.
+    """A broken proof. `old` is its text in the commit, `text` the present one.
 
-    `name` is the declaration's; `found` may have it shortened. `stands`: Lean accepts the old text, now that something
-    else is put aside or mended.
+    `name` is the declaration's full name; `found` may have a shortened one. `stands`: Lean accepts the old text, with
+    another break put aside or mended.
     """
 
     found: Break
@@ -137,7 +140,7 @@ class Gap:
     text: str = SORRY
     stands: bool = False
     errors: list[tuple[int, str]] = field(default_factory=list)
-    """What Lean said of the old text: where in it, in code points, and what."""
+    """Lean's errors about the old text: code point in it, and message."""
 
     @property
     def mended(self) -> bool:
@@ -145,12 +148,12 @@ class Gap:
 
     @property
     def wanted(self) -> bool:
-        """Whether another text is to be looked for: not for a proof that waits for something else to be mended."""
+        """Whether to look for another text: not if the proof waits for another mend."""
         return not (self.mended or self.stands or self.found.follows)
 
 
 class _Source:
-    """What the scanner says of a file of the commit, read once; borders are in code points."""
+    """The scanner's reading of a file of the commit, done once; positions are in code points."""
 
     def __init__(self, text: str) -> None:
         data = text.encode("utf-8", "surrogateescape")
@@ -172,7 +175,7 @@ class _Source:
         return next((one for one in reversed(before) if at < one.end), None)
 
     def command_at(self, at: int) -> tuple[int, int] | None:
-        """Return the borders of the command at a code point that may be left out."""
+        """Return the borders of the command at a code point, if it can be left out."""
         number = bisect_right(self._command_starts, at) - 1
         if number < 0:
             return None
@@ -180,7 +183,7 @@ class _Source:
         return None if at >= end or kind in ("namespace", "section", "end") else (start, end)
 
     def start_at(self, at: int) -> int:
-        """Return where the declaration at a code point begins; the code point itself where there is none."""
+        """Return the start of the declaration at a code point; without one, the code point itself."""
         one = self.declaration_at(at)
         return at if one is None else one.start
 
@@ -196,10 +199,10 @@ class _Source:
 
 @dataclass
 class RaisedFile:
-    """A file of the commit with its gaps, by the code point at which the old proof begins in `original`.
+    """A file of the commit with its gaps, keyed by the old proof's first code point in `original`.
 
-    `blanked` are the borders of commands that are left out, in order, `left` what is named and not mended. Lines
-    stay where they are as long as no gap is filled; a gap's place is counted from the original.
+    `blanked` are the borders of left-out commands, in order; `left` are the breaks named but not mended. Line numbers
+    hold until a gap is filled; places of gaps are counted in the original.
     """
 
     path: str
@@ -217,32 +220,32 @@ class RaisedFile:
 
     @property
     def current(self) -> str:
-        """The text with every gap as it stands now, and without what is blanked."""
+        """The text with the gaps' present texts, and without the blanked commands."""
         return self._make()[0]
 
     @property
     def handed_over(self) -> str:
-        """The commit's text with the mended proofs, and all else as it was."""
+        """The commit's text with the mended proofs alone."""
         return self._handed_over(None)[0]
 
     def handed_over_with_gap(self, start: int) -> tuple[str, int]:
-        """Return the text that is handed over with one mended proof a gap again, and where that begins."""
+        """Return the final text with one mended proof a gap again, and the gap's place."""
         text, places = self._handed_over(start)
         return text, places[start]
 
     @property
     def open_gaps(self) -> list[int]:
-        """Where the proofs begin that are broken and not mended, and whose commands are not left out."""
+        """The first code points of the broken proofs neither mended nor left out."""
         places = self._make()[1]
         return [start for start in sorted(places) if not self.gaps[start].mended]
 
     def with_text(self, start: int, text: str) -> tuple[str, int]:
-        """Return the present text with another one in a gap, and the code point at which that begins."""
+        """Return the present text with another text in a gap, and its first code point."""
         current, place = self.current, self.place_of(start)
         return current[:place] + text + current[place + len(self.gaps[start].text) :], place
 
     def place_of(self, start: int) -> int:
-        """Return the code point in `current` at which a gap's text begins."""
+        """Return the first code point of a gap's text in `current`."""
         return self._make()[1][start]
 
     def _make(self) -> tuple[str, dict[int, int]]:
@@ -279,10 +282,9 @@ class RaisedFile:
     def take(
         self, messages: Iterable[BuildMessage], above: Sequence[Cause] = (), most: int = MOST_BREAKS
     ) -> bool:
-        """Make gaps of the errors in what is built now; return whether anything is put aside that was not before.
+        """Make gaps from the errors of the present build; return whether anything new is put aside.
 
-        `above` are the commands that are left out of what the file imports. At most so many breaks are new; of the
-        others nothing is put aside.
+        `above` are the commands left out of the file's imports. `most` bounds the new breaks; the others are ignored.
         """
         errors = [one for one in messages if one.severity == "error"]
         if not errors:
@@ -301,7 +303,7 @@ class RaisedFile:
         self._new.clear()
         self._taken += 1
         self._most = self.named + most
-        # A command's before those of the commands behind it, which may follow from it.
+        # A command's errors before those of later commands, which may follow from it.
         for at, error in sorted(
             zip(origins, errors, strict=True), key=lambda one: self._source.start_at(one[0])
         ):
@@ -310,13 +312,13 @@ class RaisedFile:
 
     @property
     def named(self) -> int:
-        """How many breaks are named."""
+        """The number of named breaks."""
         return len(self.gaps) + len(self.left)
 
     def _origin(self, at: int, places: Sequence[tuple[int, int, int]]) -> int:
-        """Return the code point in the original of one in `current`; of one in a gap, where the gap begins.
+        """Convert a code point in `current` to one in the original; in a gap, to the gap's start.
 
-        `places` are those of the gaps in `current` and in the original, and by how much the text behind has moved.
+        `places` are the gaps' places in `current` and in the original, with the shift of the text after each.
         """
         number = bisect_right(places, (at, len(self.original))) - 1
         if number < 0:
@@ -332,7 +334,7 @@ class RaisedFile:
             self._leave(self._break(error, line, "", "import", ""))
             return
         if reason == "syntax":
-            # What Lean met was not what it waited for: often the next command, and the fault is in the one before.
+            # Lean met an unexpected token: often the next command, with the fault in the one before.
             while at and self.original[at - 1].isspace():
                 at -= 1
             at -= at > 0
@@ -353,7 +355,7 @@ class RaisedFile:
         elif body is None and at >= one.stated:
             self._leave(self._break(error, line, name, "proof", follows), at)
         elif body is None or (gap is not None and self._built_with_gap(body[0])):
-            # With a sorry in place of its proof it still fails: then it is no proof that broke.
+            # It fails even with a sorry as its proof: the proof is not to blame.
             if body is not None:
                 del self.gaps[body[0]]
             self._leave(self._break(error, line, name, "statement", follows), at)
@@ -369,10 +371,9 @@ class RaisedFile:
             gap.errors.append((max(0, at - body[0]), error.text))
 
     def _follows(self, error: BuildMessage, at: int, above: Sequence[Cause], cited: str) -> str:
-        """Return which command that is left out a new break follows from; "" where it is one of its own.
+        """Return the left-out command behind a new break; "" for a break of its own.
 
-        If Lean accepted this place in an earlier build, the break follows from the nearest command before it that was
-        left out since.
+        If Lean accepted this place in an earlier build, the cause is the nearest command before it left out since.
         """
         words = (word[0] for word in _WORD.finditer(cited))
         if cause := cause_of([error.text], [*above, *self.causes], words):
@@ -403,7 +404,7 @@ class RaisedFile:
         )
 
     def _leave(self, found: Break, at: int | None = None) -> None:
-        """Name a break that is no gap, and leave out the command at a code point; neither beyond the limit."""
+        """Name a break that is no gap, and leave out its command; do neither beyond the limit."""
         if self.named >= self._most:
             return
         key = found.declaration, found.kind, 0 if found.declaration else found.line
@@ -414,13 +415,13 @@ class RaisedFile:
             self._blank(at, found.line)
 
     def _blank(self, at: int, line: int) -> None:
-        """Leave out the command at a code point, where there is one."""
+        """Leave out the command at a code point, if any."""
         borders = self._source.command_at(at)
         if borders is None or borders in self.blanked:
             return
         insort(self.blanked, borders)
         inside = self._source.declared_in(*borders)
-        # Those without a name (`_instance`) are cited by nobody.
+        # Nobody cites a nameless one (`_instance`).
         names = tuple(one.name for one in inside if not one.name.rpartition(".")[2].startswith("_"))
         told = _shortened(names[0] if names else f"{self.path}:{line}")
         is_instance = any(one.kind == "instance" for one in inside)
@@ -433,7 +434,7 @@ _OF_A_GAP = re.compile(r"\Adeclaration uses [`']sorry[`']")
 
 
 def _body(text: str, stated: int, end: int) -> tuple[int, int] | None:
-    """Return the borders of the proof behind `:=`; None where the proof is written as alternatives."""
+    """Return the borders of the proof behind `:=`; None if the proof is written as alternatives."""
     if not text.startswith(":=", stated):
         return None
     start = stated + 2

@@ -1,6 +1,6 @@
-"""What to try in place of a broken proof: its own text with names, one tactic, or its arguments changed.
+"""Propose texts in place of a broken proof: its own text with names, one tactic, or its arguments changed.
 
-Pure text, led by what Lean said of the text before. Whether a text is a proof, Lean and the gate say.
+Pure text, led by Lean's errors about the text before. Lean and the gate decide whether a text is a proof.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pipeline.lean.source.worktree import MOST_SOURCE_BYTES
 from store.text import cut, one_line
 
 Errors = Sequence[tuple[int, str]]
-"""What Lean said of a text: where in it, in code points, and what."""
+"""Lean's errors about a text: code point in it, and message."""
 Near = Callable[[str], Iterable[str]]
-"""Gives the full names that a name which Lean does not know may mean now, the nearest first."""
+"""Gives possible present names for a name unknown to Lean, the nearest first."""
 
 _QUOTED = r"[`'‘]([^`'’\s]{1,300})[`'’]"
 _DEPRECATED = re.compile(rf"{_QUOTED} has been deprecated[:,;.]?\s*(?:[Uu]se|please use)\s+{_QUOTED}")
@@ -46,11 +46,11 @@ TACTICS = (
     "aesop",
     "grind",
 )
-"""What takes one tactic's place, cheapest first."""
+"""Replacements for one tactic, cheapest first."""
 
 
 def deprecations(messages: Iterable[str]) -> dict[str, str]:
-    """Return, by the old name, the new one that Lean's messages say; only what is a name in source."""
+    """Map old names to the new ones in Lean's deprecation messages; only names as source writes them."""
     result = (pair for message in messages for pair in _DEPRECATED.findall(message))
     return {
         old: new
@@ -60,12 +60,12 @@ def deprecations(messages: Iterable[str]) -> dict[str, str]:
 
 
 def unknown(messages: Iterable[str]) -> list[str]:
-    """Return the names that Lean does not know."""
+    """Return the names unknown to Lean."""
     return [*dict.fromkeys(name for message in messages for name in _UNKNOWN.findall(message))]
 
 
 def renamed(text: str, names: Mapping[str, str]) -> str:
-    """Return a text with constants renamed, by their full names; also where a namespace or a term stands for a part."""
+    """Rename constants in a text, by their full names; also if a namespace or a term replaces a part."""
     by_last: dict[str, list[tuple[str, str]]] = {}
     for old, new in names.items():
         by_last.setdefault(old.rpartition(".")[2], []).append((old, new))
@@ -88,9 +88,10 @@ def renamed(text: str, names: Mapping[str, str]) -> str:
 
 
 class Names:
-    """The full names that there are, for the question which of them another one may mean.
+    """All full names, to look up near ones.
 
-    By their last part, and that by its groups of three letters: not every name of a large library is compared.
+    Indexed by their last part, and that by its groups of three letters: a large library has too many names to compare
+    them all.
     """
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -104,7 +105,7 @@ class Names:
                 self._with.setdefault(three, []).append(number)
 
     def nearest(self, name: str, *, most: int = 4) -> list[str]:
-        """Return full names that a name may mean now: with the same last part or nearly so, the nearest first."""
+        """Return near full names, the nearest first: with the same last part or nearly so."""
         last = name.rpartition(".")[2]
         threes = _threes(last)
         shared = Counter(number for one in threes for number in self._with.get(one, ()))
@@ -159,11 +160,11 @@ def candidates(text: str, errors: Errors, names: Mapping[str, str], near: Near) 
 
 
 def tactic_at(text: str, at: int) -> tuple[int, int] | None:
-    """Return the borders of the tactic at a code point of a proof that begins with `by`; None in a term."""
+    """Return the borders of the tactic at a code point of a proof that begins with `by`; None for a term."""
     opened = re.match(r"by\b[ \t]*", text)
     if opened is None:
         return None
-    if at < opened.end():  # the goal is left open, says `by`: the last tactic is the one that does too little
+    if at < opened.end():  # `by` reports the goal left open: the last tactic does too little
         at = len(text) - 1
     line = text.rfind("\n", 0, at + 1) + 1
     start = opened.end() if line == 0 else line
@@ -178,7 +179,7 @@ def tactic_at(text: str, at: int) -> tuple[int, int] | None:
     column = start - line
     end = text.find("\n", start)
     end = len(text) if end < 0 else end
-    while end < len(text):  # lines further to the right belong to it
+    while end < len(text):  # lines further to the right belong to the tactic
         following = text.find("\n", end + 1)
         following = len(text) if following < 0 else following
         inside = text[end + 1 : following]
@@ -211,7 +212,7 @@ def _applications(text: str) -> Iterator[str]:
 
 
 def _arguments(text: str) -> list[str] | None:
-    """Return the arguments of an application; None where it is more than one."""
+    """Return the arguments of an application; None for more than an application."""
     result: list[str] = []
     depth = 0
     for word in re.findall(r"[()\[\]⟨⟩{}]|[^\s()\[\]⟨⟩{}]+|\s+", text):
@@ -230,7 +231,7 @@ def _arguments(text: str) -> list[str] | None:
     return [one for one in result if one] if depth == 0 else None
 
 
-# ---- The names there are
+# ---- declared names
 
 MOST_FILES = 20_000
 
@@ -238,8 +239,8 @@ MOST_FILES = 20_000
 def declared(project: Path, sysroot: str, *, until: float) -> Iterator[str]:
     """Yield the full names that a project, its packages and its toolchain declare.
 
-    They are read without Lean, of at most `MOST_FILES` files and until this time of `time.monotonic`: the project's
-    first, the toolchain's last.
+    They are read without Lean, from at most `MOST_FILES` files, until this time on `time.monotonic`'s clock: the
+    project's first, the toolchain's last.
     """
     folders = [project, project / ".lake" / "packages"]
     if sysroot:
@@ -253,7 +254,7 @@ def declared(project: Path, sysroot: str, *, until: float) -> Iterator[str]:
                 continue
             scanned = scan_source(path.read_bytes(), path=path.name)
         except OSError:
-            continue  # a name less to try
+            continue  # one name less to try
         yield from (one.name for one in scanned.declarations)
 
 

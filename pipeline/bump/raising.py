@@ -1,8 +1,8 @@
 """Raise `lean-toolchain`, or a package of the manifest and the lakefile, in a worktree.
 
-A lakefile is data here. Of one in TOML one string is replaced, and the text counts only if its parser then finds that
-value changed and nothing else. One in Lean is read by its tokens, along the syntax of `require`; what is computed there
-is refused.
+A lakefile is data here. In a TOML lakefile one string is replaced; the result counts only if the parser finds that
+value changed and no other. A Lean lakefile is read by its tokens, along the syntax of `require`; computed values are
+refused.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _LONGEST_TERM = 200
 _MARK = "#everlean-"
 _REV = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 _OF_GIT = "git#"
-"""Stands before a revision where a lakefile has it as a version."""
+"""Prefix of a revision in a lakefile's version field."""
 
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """The files that a bump changes, each as it is and as it has to become, and what people should know of them.
+    """The files of a bump with their old and new contents, and notes for people.
 
-    `toolchain` is the one that the raised package names, "" where it names none.
+    `toolchain` is the raised package's own, "" if it names none.
     """
 
     files: dict[str, tuple[bytes, bytes]]
@@ -55,14 +55,14 @@ def raised(
     files_of: FilesOf,
     schemes: tuple[str, ...] = ("https",),
 ) -> Raised:
-    """Return what a bump changes; nothing is written.
+    """Return a bump's changes; nothing is written.
 
-    A package is raised to a full commit id: in the manifest, and in the lakefile where that names a revision of it.
-    What came with packages takes the revisions that `lake update` would (`pipeline.bump.requirements`).
+    A package is raised to a full commit id: in the manifest, and in the lakefile if it names a revision. Its
+    dependencies take the revisions of `lake update` (`pipeline.bump.requirements`).
 
     Raises:
-        JobError: there is nothing to raise, it is there already, it cannot be told where it stands, or the package is
-            for another Lean.
+        JobError: there is nothing to raise, it is there already, its place cannot be read, or the package is for
+            another Lean.
     """
     result: dict[str, tuple[bytes, bytes]] = {}
     notes: list[str] = []
@@ -75,7 +75,7 @@ def raised(
         names, project_has = said.toolchain, toolchain
         if not toolchain:
             project_has = read_beginning(project, TOOLCHAIN, most_bytes=1000).decode(errors="replace").strip()
-        # Lake takes a package for an earlier Lean. Mathlib's compiled files are for its own alone.
+        # Lake accepts a package for an earlier Lean. Mathlib's compiled files fit its own Lean alone.
         if project_has and (bare(package) == "mathlib" or not is_at_most(names or project_has, project_has)):
             check_lean(package, rev, names, project_has)
         elif names and names != project_has:
@@ -87,10 +87,10 @@ def raised(
 
 
 def check_lean(package: str, rev: str, names: str, toolchain: str) -> None:
-    """Refuse a package that is for another Lean than the project would have.
+    """Refuse a package for another Lean than the project's.
 
     Raises:
-        JobError: its own lean-toolchain says so.
+        JobError: its own lean-toolchain names another.
     """
     if names and names != toolchain:
         raise refused(
@@ -123,7 +123,7 @@ def _package(
         notes.append(
             f"{', '.join(lakefiles)}: no revision of {package} is named there, so that it stays as it is."
         )
-    # What the lakefile names, which Lake compares; a `require` without a revision has none or a branch there.
+    # Lake compares the lakefile's revision with `inputRev`; a `require` without a revision has none or a branch there.
     keys = ("rev", "inputRev", "inputRev?") if pinned else ("rev",)
     fields = manifest.entries[name].fields
     manifest.put(name, {key: rev for key in keys if isinstance(fields.get(key), str)})
@@ -142,7 +142,7 @@ def _package(
             data = _data_of(project, manifest, other, files_of)
             return None if data is None else ManifestText(data, schemes=schemes)
         except (OSError, ManifestError):
-            # Lake, too, goes on without it; only the raised package has to have a manifest that can be read.
+            # Lake also goes on without it; only the raised package needs a readable manifest.
             return None
 
     notes += update(manifest, one, _required(project), manifest_of)
@@ -151,7 +151,7 @@ def _package(
 
 
 def _data_of(project: Path, manifest: ManifestText, name: str, files_of: FilesOf) -> bytes | None:
-    """Return the manifest of a package that the project requires itself, which may be a folder of it."""
+    """Return the manifest of a package required by the project itself, possibly a folder in it."""
     if name in manifest.packages:
         return files_of(manifest.packages[name]).manifest
     folder = PurePosixPath(manifest.entries[name].fields["dir"])
@@ -166,7 +166,7 @@ def _manifest(what: str, data: bytes | None, schemes: tuple[str, ...]) -> Manife
 
 
 def _required(project: Path) -> set[str]:
-    """Return the packages that the lakefiles name."""
+    """Return the packages named by the lakefiles."""
     result: set[str] = set()
     for file in LAKEFILES:
         if (project / file).is_file():
@@ -185,7 +185,7 @@ def _required(project: Path) -> set[str]:
 
 
 def _lakefiles(project: Path, name: str, rev: str) -> tuple[dict[str, tuple[str, str]], bool]:
-    """Return the lakefiles that require the package, as they are and become, and whether one names a revision."""
+    """Return the lakefiles with the package, before and after, and whether one names a revision."""
     result: dict[str, tuple[str, str]] = {}
     pinned = False
     for file in LAKEFILES:
@@ -202,7 +202,9 @@ def _lakefiles(project: Path, name: str, rev: str) -> tuple[dict[str, tuple[str,
 
 
 def _in_toml(file: str, text: str, name: str, rev: str) -> tuple[str, bool] | None:
-    """Return the text with the package's new revision, and whether it names one; None where it does not require it."""
+    """Return the text with the package's new revision, and whether it had one; None if it does not require the
+    package.
+    """
     try:
         table = _require_of(read_lakefile_toml(text), name)
     except ValueError as error:
@@ -229,14 +231,14 @@ def _require_of(data: dict[str, Any], name: str) -> dict[str, Any] | None:
 
 
 def _with(file: str, text: str, name: str, key: str, value: str) -> str:
-    """Return the text with another string at one key of a `require`; its parser says that nothing else changed."""
+    """Return the text with another string at one key of a `require`; its parser confirms that nothing else changed."""
     wanted = read_lakefile_toml(text)
     table = _require_of(wanted, name)
     old = None if table is None else table.get(key)
     if table is None or not isinstance(old, str):
         raise refused(f"{file}: {key} is {old!r} and no string", "mend it first")
     table[key] = value
-    # Each place where the key has this value gets a mark of its own; the parser says which of them is the table's.
+    # Each place with this key and value gets a mark of its own; the parser tells the table's from the others.
     places = re.compile(rf"(['\"]?){re.escape(key)}\1\s*[=:]\s*(['\"])(?P<value>{re.escape(old)})\2")
     numbers = itertools.count()
     marked = places.sub(lambda found: f"{found[0][:-1]}{_MARK}{next(numbers)}{found[0][-1]}", text)
@@ -260,7 +262,9 @@ def _with(file: str, text: str, name: str, key: str, value: str) -> str:
 
 
 def _in_lean(file: str, text: str, name: str, rev: str) -> tuple[str, bool] | None:
-    """Return the text with the package's new revision, and whether it names one; None where it does not require it."""
+    """Return the text with the package's new revision, and whether it had one; None if it does not require the
+    package.
+    """
     tokens, unclosed = tokens_of_text(text)
     if unclosed:
         raise refused(f"{file} cannot be read: {unclosed}", "mend it first")
@@ -285,7 +289,9 @@ def _in_lean(file: str, text: str, name: str, rev: str) -> tuple[str, bool] | No
 
 @dataclass(frozen=True, slots=True)
 class _Require:
-    """A `require`: its package, the string that is its git revision if it has one, and where reading it ended."""
+    """A `require`: its package, the string with its git revision if it has one, and the token at which reading
+    failed.
+    """
 
     name: str
     rev: Token | None = None
@@ -304,11 +310,11 @@ def _requires(tokens: Sequence[Token], data: bytes) -> Iterator[_Require]:
 
 
 class _UnreadError(Exception):
-    """A `require` cannot be read; the message is the token at fault."""
+    """The reader cannot read a `require`; the message is the token at fault."""
 
 
 class _Reader:
-    """Reads one `require` from its second token on."""
+    """A reader of one `require`, from its second token on."""
 
     def __init__(self, tokens: Sequence[Token], at: int, data: bytes) -> None:
         self._tokens, self._at, self._data = tokens, at, data
@@ -347,14 +353,14 @@ class _Reader:
         return is_there
 
     def _string(self) -> Token:
-        """Step over a plain string; what a computed one says is not known."""
+        """Step over a plain string; a computed one is unknown."""
         if not _STRING.fullmatch(self._text()):
             raise _UnreadError(self._text())
         self._at += 1
         return self._tokens[self._at - 1]
 
     def _term(self) -> None:
-        """Step over a string, a name or what stands in brackets."""
+        """Step over a string, a name or brackets."""
         text = self._text()
         if not (_STRING.fullmatch(text) or text == "(" or re.match(f"[{ID_FIRST}«]", text)):
             raise _UnreadError(text)
@@ -367,7 +373,7 @@ class _Reader:
             self._at += 1
 
     def _is_over(self) -> bool:
-        """Return whether no more can belong to what was read: a clause after it, or another command in its own line."""
+        """Return whether the `require` ends here: a clause after it, or another command in its own line."""
         if self._at >= len(self._tokens) or self._text() in ("/", "with"):
             return True
         start = self._tokens[self._at].byte_start

@@ -1,7 +1,7 @@
-"""Do to a manifest what `lake update PACKAGE` does to it, without running a lakefile.
+"""Update a manifest as `lake update PACKAGE` does, without running a lakefile.
 
-Lake keeps what the project requires itself, and makes the rest anew of those packages' own manifests (`reuseManifest`
-and `addDependencyEntries` in its `Load/Resolve.lean`).
+Lake keeps the project's own requirements, and makes the rest anew from those packages' manifests (`reuseManifest` and
+`addDependencyEntries` in its `Load/Resolve.lean`).
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pipeline.lean.source.manifest import GitPackage, ManifestError, bare, read_
 
 
 def refused(why: str, remedy: str) -> JobError:
-    """Return the refusal of a bump that no repetition would change."""
+    """Return the permanent refusal of a bump."""
     return JobError("cannot_raise", why, remedy=remedy, deterministic=True)
 
 
 @dataclass(slots=True)
 class _Entry:
-    """An entry as it stands in the text ("": it is new) and as it has to become; `kind` is git or path."""
+    """An entry with its old text ("": it is new) and its new fields; `kind` is git or path."""
 
     text: str
     kind: str
@@ -33,13 +33,13 @@ class _Entry:
 
 
 class ManifestText:
-    """A manifest and its text, in which what is not changed keeps its bytes."""
+    """A manifest and its text; unchanged entries keep their bytes."""
 
     def __init__(self, data: bytes, *, schemes: tuple[str, ...]) -> None:
         """Read it.
 
         Raises:
-            ManifestError: it is refused.
+            ManifestError: the manifest is invalid.
         """
         self.packages = {one.name: one for one in read_manifest(data, schemes=schemes).packages}
         self.entries: dict[str, _Entry] = {}
@@ -56,7 +56,7 @@ class ManifestText:
                     raise ManifestError(f"package {name}: named twice")
                 self.entries[name] = _Entry(text[begin:end], kind, fields, is_wrapped=fields is not raw)
         except (ValueError, IndexError, RecursionError) as error:
-            # What a parser of bytes takes, UTF-16 and the deepest lists among it, is not all that we can lay out.
+            # The JSON parser also takes UTF-16 and very deep lists, which we cannot lay out.
             raise ManifestError(f"no JSON in UTF-8: {error}") from error
         self._first, self._last = (
             spans[0][0] if spans else self._begin + 1,
@@ -66,7 +66,7 @@ class ManifestText:
 
     @property
     def folders(self) -> Set[str]:
-        """The packages that are folders beside the manifest."""
+        """The packages in folders beside the manifest."""
         return {name for name, one in self.entries.items() if one.kind == "path"}
 
     def inherited(self, name: str) -> bool:
@@ -80,10 +80,10 @@ class ManifestText:
         entry.changed = True
 
     def take(self, name: str, other: ManifestText, like: str) -> None:
-        """Take a git package from another manifest, as one that came with a package; a new entry is like another."""
+        """Take a package's dependency from another manifest; a new entry copies the form of `like`."""
         one, model = other.packages[name], self.entries[like]
         mark, scope = "?" if model.is_wrapped else "", one.scope or model.fields.get("scope") is not None
-        # In the order in which Lake writes them.
+        # In Lake's order.
         fields: dict[str, Any] = {
             "url": one.url,
             **({} if mark else {"type": "git"}),
@@ -102,7 +102,7 @@ class ManifestText:
         self.put(name, fields)
 
     def made(self, like: str) -> str:
-        """Return the text with what was changed; entries that are new are written as that of another package is."""
+        """Return the text with the changes; new entries copy the layout of `like`."""
         lines = "\n" in self.entries[like].text
         texts = (_written(one, lines=lines) if one.changed else one.text for one in self.entries.values())
         made = self._text[: self._first] + self._between.join(texts) + self._text[self._last :]
@@ -128,19 +128,19 @@ ManifestOf = Callable[[str], ManifestText | None]
 def update(
     manifest: ManifestText, package: GitPackage, required: Set[str], manifest_of: ManifestOf
 ) -> list[str]:
-    """Give what came with packages the revisions that `lake update` would; return what people should know.
+    """Give dependencies of packages the revisions of `lake update`; return notes for people.
 
     Args:
-        manifest: the project's, in which the package is raised already.
-        package: as it is raised.
-        required: the packages that the project's lakefile names.
-        manifest_of: reads a package's own manifest; None where it has none.
+        manifest: the project's, with the package already raised.
+        package: the raised one.
+        required: the packages named by the project's lakefile.
+        manifest_of: reads a package's own manifest; None if it has none.
 
     Raises:
-        JobError: the package requires a folder of its own.
+        JobError: the package requires a folder beside it.
     """
     at = f"{package.name} at {package.rev[:12]}"
-    # Lake writes the packages that it resolves in its own order of precedence.
+    # Lake's order of precedence.
     sources = [name for name in manifest.entries if name in required or not manifest.inherited(name)]
     if package.name not in sources:
         sources.insert(0, package.name)
@@ -184,7 +184,7 @@ def _differences(
     taken: Mapping[str, tuple[str, ManifestText]],
     package: str,
 ) -> list[str]:
-    """Say of what a package requires where the project has another revision of it."""
+    """Return a note for each requirement of the package at another revision than the project's."""
     notes = []
     for name, one in theirs.packages.items():
         source, result = taken.get(name, ("", manifest))
@@ -198,7 +198,7 @@ def _differences(
 
 
 def _spans(text: str) -> tuple[int, int, list[tuple[int, int]]]:
-    """Return where the list of packages begins and ends, and where each of its entries does."""
+    """Return the borders of the list of packages, and of each of its entries."""
     decode, gap = json.JSONDecoder().raw_decode, re.compile(r"[\s,:]*")
 
     def after(place: int) -> int:

@@ -1,8 +1,8 @@
-"""The answers that were paid for, on disk by the hash of their request: who asks again after a kill pays nothing.
+"""Paid answers, on disk by the hash of their request: a repeated request after a kill costs nothing.
 
-Each is the endpoint's reply as it came, in a file of its own, durable before the request counts as answered. A request
-is known by the endpoint, the model, the messages, how the answers are drawn (seed and temperature) and their number;
-without a seed each draw is another one, and nothing is kept.
+Each is the endpoint's unchanged reply, in a file of its own, durable before the request counts as answered. A request
+is identified by the endpoint, the model, the messages, the sampling (seed and temperature) and the number of answers;
+without a seed each sampling differs, and nothing is kept.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ KEPT_S = 14 * 24 * 3600.0
 
 
 class PaidAnswers:
-    """A folder of replies, which several processes may share."""
+    """A folder of replies, shared by several processes."""
 
     def __init__(self, folder: Path) -> None:
-        """Open the folder, and remove what is older than two weeks.
+        """Open the folder, and remove replies older than two weeks.
 
         Raises:
-            AnswersError: it cannot be written: what could not be kept is not paid for.
+            AnswersError: the folder is not writable: an answer that cannot be kept is not paid for.
         """
         self._folder = folder
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
-            folder.mkdir(mode=0o700, exist_ok=True)  # proofs of projects that may be nobody else's to read
-            with tempfile.TemporaryFile(dir=folder):  # so it can be written
+            folder.mkdir(mode=0o700, exist_ok=True)  # private projects' proofs
+            with tempfile.TemporaryFile(dir=folder):  # it is writable
                 pass
             for path in folder.iterdir():
                 with suppress(FileNotFoundError):  # another process may sweep, too
@@ -44,10 +44,10 @@ class PaidAnswers:
             raise self._failure(error) from error
 
     def get(self, name: str) -> bytes | None:
-        """Return the reply to a request (`request_name`), if it was answered before.
+        """Return the reply to an earlier request (`request_name`), if any.
 
         Raises:
-            AnswersError: it is there and cannot be read.
+            AnswersError: the reply is unreadable.
         """
         try:
             return (self._folder / name).read_bytes()
@@ -60,7 +60,7 @@ class PaidAnswers:
         """Keep a reply.
 
         Raises:
-            AnswersError: it cannot be written.
+            AnswersError: the reply cannot be written.
         """
         try:
             write_whole(self._folder / name, reply)
@@ -75,7 +75,7 @@ class PaidAnswers:
 
 
 def request_name(endpoint: Endpoint, ask: Ask, count: int) -> str:
-    """Return the name of a request for so many answers; "" where it has no seed."""
+    """Return the name of a request for `count` answers; "" without a seed."""
     if ask.seed is None:
         return ""
     drawn = (ask.max_tokens, ask.temperature, ask.seed, count)

@@ -3,9 +3,9 @@
     async with ChatClient(Endpoint("http://127.0.0.1:8000/v1", "org/model")) as client:
         chat = await client.complete(Ask(messages, max_tokens=512), count=4)
 
-Transient failures are retried after a wait that doubles (429, 500, 502, 503, 504, 529, lost connections,
-time limits), or after the endpoint's Retry-After; other failures are reported at once. A redirect is not followed: it
-would carry the key to another host. A request that may have been charged counts as charged (see `spending`).
+Transient failures (429, 500, 502, 503, 504, 529, lost connections, time limits) are retried after a doubling wait, or
+after the endpoint's Retry-After; other failures are reported at once. A redirect is not followed: it would carry the
+key to another host. A request that may have been charged counts as charged (see `spending`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _CONNECT_TIMEOUT_S = 10.0
 LONGEST_ANSWER_BYTES = 8 << 20
 """Longer answers are not read."""
 _LONGEST_WAIT_S = 120.0
-"""An endpoint that wants to be left alone for longer (Retry-After) is given up instead."""
+"""An endpoint with a longer Retry-After is given up."""
 _REMEDIES = {
     "auth_failed": "check the key (systemd's credential, or the environment variable) and what it may be used for",
     "no_such_model": "check base_url and model",
@@ -78,7 +78,7 @@ class Chat:
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """The texts that are whole."""
+        """The complete texts."""
         return tuple(choice.text for choice in self.choices if not choice.flaw)
 
     @property
@@ -93,7 +93,7 @@ _NO_ANSWER: Mapping[NoAnswerReason, tuple[str, bool]] = {
     "too_long": ("not_understood", True),
     "broken": ("hung_up", True),
 }
-"""The reason that is counted, and whether the endpoint may have made an answer that is paid for."""
+"""The reason to count, and whether the endpoint may have charged for an answer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class _Reply:
 
 @dataclass(frozen=True, slots=True)
 class _NoReply:
-    """No answer; `paid`: the endpoint may have made one that was lost. `final`: another try is useless."""
+    """No answer; `paid`: the endpoint may have charged for a lost answer. `final`: another try is useless."""
 
     reason: str
     text: str
@@ -145,10 +145,10 @@ class ChatClient:
     ) -> None:
         """Args:
         endpoint: its address and limits.
-        key: sent as a bearer token; None: no key.
+        key: a bearer token; None: no key.
         spending: the budget; None: costs are not counted.
-        answers: those paid for, which are not asked for again; None: none is kept.
-        sleep, clock, now, jitter: how time passes, for tests; jitter is from 0 to 1.
+        answers: earlier paid answers, for reuse; None: none are kept.
+        sleep, clock, now, jitter: the time, for tests; jitter is from 0 to 1.
 
         Raises:
             EndpointError: the key would go over the net unencrypted.
@@ -158,7 +158,7 @@ class ChatClient:
         self._key = key
         self._spending = spending or Spending()
         self._answers = answers
-        # A paid answer that is taken again costs nothing more.
+        # A reused answer costs nothing more.
         self._counted: set[str] = set()
         self._sleep, self._clock, self._now, self._jitter = sleep, clock, now, jitter
         self._dialect = Dialect()
@@ -211,7 +211,7 @@ class ChatClient:
             seconds: for all of it, retries included; None: no limit beside the endpoint's own.
 
         Raises:
-            ExternalError: there is no answer at all; its `usage` is the amount spent.
+            ExternalError: no answer came; its `usage` is the amount spent.
         """
         deadline = None if seconds is None else self._clock() + seconds
         answers: list[Answer] = []
@@ -249,7 +249,7 @@ class ChatClient:
     # ---- one request
 
     async def _answered(self, call: _Call, count: int) -> Answer:
-        """Return the answer to a request: the one that was paid for, or send it until it is answered or has failed."""
+        """Return the answer to a request: the paid one, else by sending it until it is answered or fails."""
         failed = 0
         while True:
             async with self._turn:
@@ -289,7 +289,7 @@ class ChatClient:
             await self._wait(reply, failed, call)
 
     def _paid_answer(self, name: str) -> Answer | None:
-        """Return the answer that was paid for under this name of its request, if any."""
+        """Return the paid answer to a named request, if any."""
         if self._answers is None or not name:
             return None
         reply = self._answers.get(name)
@@ -304,7 +304,7 @@ class ChatClient:
     def _book(self, reserved: Reservation, tokens: tuple[int, int] | None, name: str, reply: bytes) -> Usage:
         """Keep a reply and book its cost; a kill between the two leaves the reservation, which counts in full.
 
-        A reply that repeats the key is not kept: the key is written to no disk.
+        A reply with the key in it is not kept: the key is written to no disk.
         """
         repeats_key = self._key is not None and self._key.encode() in reply
         if self._answers is not None and name and not repeats_key:
@@ -348,7 +348,7 @@ class ChatClient:
                 self._fail(reason, text, None)
         if asked_for is not None and asked_for > _LONGEST_WAIT_S:
             self._fail(reason, f"{text}; it wants to be left alone for {asked_for:.0f} s", status)
-        # The jitter only shortens: a caller may have a deadline.
+        # The jitter only shortens the wait: a caller may have a deadline.
         back_off = _BACKOFF.wait_s(failed) * (0.5 + self._jitter() / 2)
         wait = back_off if asked_for is None else asked_for
         if asked_for is not None:
@@ -362,7 +362,7 @@ class ChatClient:
         await self._sleep(wait)
 
     def _retry_after(self, headers: Mapping[str, str]) -> float | None:
-        """Return the seconds of Retry-After, which may be a number or a date; None if it is missing or unreadable."""
+        """Return the seconds of Retry-After, a number or a date; None if it is missing or unreadable."""
         value = headers.get("retry-after", "").strip()
         try:
             if value.replace(".", "", 1).isdecimal():
@@ -383,7 +383,8 @@ class ChatClient:
         about = complaint(reply.data)
         reason = "no_credit" if about.spent else _REASONS.get(reply.status, "bad_request")
         without = " (no key was sent)" if reply.status in (401, 403) and not self._key else ""
-        # Of who refuses a key no word is repeated: this is recorded for ever, and may hold the key in any encoding.
+        # An endpoint that refuses the key is not quoted: this record stays forever, and the text may hold the key in
+        # any encoding.
         text = "" if self._key and reply.status in (401, 403, 407) else f": {about.text}"
         self._fail(reason, f"it answered {reply.status}{without}{text}", reply.status)
 
@@ -395,7 +396,7 @@ class ChatClient:
         )
 
     def _clean(self, text: str) -> str:
-        """Return the text of the endpoint or the HTTP library without the key."""
+        """Return a text of the endpoint or the HTTP library without the key."""
         return redact(text, secrets=(self._key or "",))
 
 
@@ -411,10 +412,10 @@ def open_client(spec: EndpointSpec, *, concurrency: int = 4) -> ChatClient:
 
     Args:
         spec: the endpoint, the model and the cap.
-        concurrency: requests that are under way at once.
+        concurrency: requests under way at once.
 
     Raises:
-        ExternalError: the address is invalid, the key cannot be used, the cap cannot be enforced, or what is paid for
+        ExternalError: the address is invalid, the key cannot be used, the cap cannot be enforced, or paid answers
             cannot be kept.
     """
     endpoint = Endpoint(

@@ -1,4 +1,4 @@
-"""The key of an endpoint: read where the service manager or the environment has it, never from a configuration file.
+"""The key of an endpoint: read from the service manager or the environment, never from a configuration file.
 
 A job has neither: it inherits a pipe with the key (`pipeline.jobs.child`), and reads it once.
 """
@@ -24,7 +24,7 @@ def read_key(
     *, credential: str = "", variable: str = "", file: str = "", environment: Mapping[str, str] | None = None
 ) -> str | None:
     """Return the key: the daemon's, else systemd's credential, else the file's, else the environment variable's; None
-    without any of them, because a local server may need none.
+    if all are missing, since a local server may need none.
 
     Args:
         credential: the credential's name, as in `LoadCredential=NAME:/etc/everlean/NAME`; "" for none.
@@ -56,7 +56,7 @@ def read_key(
 
 
 def key_source(place: KeyPlace) -> str | None:
-    """Return where the key of a place would come from, for people; None where it is nowhere."""
+    """Return the source of a key, for people; None if its place has no key."""
     folder = os.environ.get(FOLDER, "")
     if place.credential and folder and (Path(folder) / place.credential).is_file():
         return f"systemd credential {place.credential}"
@@ -67,7 +67,7 @@ def key_source(place: KeyPlace) -> str | None:
 
 
 def job_key(place: KeyPlace | None) -> JobKey:
-    """Return what a job is handed of the key in this place: that it cannot be used is the job's to report."""
+    """Return a job's share of the key in this place: an unusable key is for the job to report."""
     if place is None:
         return NO_KEY
     try:
@@ -78,10 +78,9 @@ def job_key(place: KeyPlace | None) -> JobKey:
 
 
 def take_hub_key() -> None:
-    """Let the libraries of this process, a job, download with the hub's key, if it was handed one.
+    """Let the libraries of this process, a job, download with the hub's key, if it got one.
 
-    The variable is this process's alone: it is not what others read in /proc, and what runs Lean has an environment
-    that is written out.
+    Only this process sees the variable: it is not in /proc, and Lean's processes get a written-out environment.
     """
     descriptor = os.environ.pop(HUB_PIPE, None)
     if descriptor is not None:
@@ -89,9 +88,9 @@ def take_hub_key() -> None:
 
 
 def use_hub_key() -> None:
-    """Do the same in a process that is no job: the key is where the service manager or the environment has it.
+    """Do the same in a process other than a job: the key comes from the service manager or the environment.
 
-    One that cannot be used is left out: a public model needs none.
+    An unusable key is left out: a public model needs none.
     """
     if (key := job_key(HUB_KEY).key) is not None:
         os.environ[HUB_KEY.variable] = key

@@ -1,7 +1,7 @@
-"""An endpoint: its address, the requests that it takes, and its answers, read strictly and without trust.
+"""An endpoint: its address, its requests, and its answers, read strictly and without trust.
 
-Endpoints that call themselves compatible with OpenAI's differ in what they take. They are asked in the plainest way,
-and a parameter that one complains of is left out from then on (`Dialect`):
+Endpoints that claim compatibility with OpenAI differ in their parameters. Requests are kept plain, and a parameter
+refused once is left out from then on (`Dialect`):
 
     Anthropic   `n` must be exactly 1, `seed` is ignored, a temperature above 1 is 1; newer models take `temperature` or
                 `top_p`, not both, so the second is never sent (https://docs.anthropic.com/en/api/openai-sdk,
@@ -30,7 +30,7 @@ from store.text import clean, cut
 
 Flaw = Literal["", "empty", "cut_off", "refused"]
 _MOST_TOKENS = 10**9
-"""The most tokens of one answer. No model reads or writes as much, and a longer number is no count."""
+"""Maximum tokens of one answer. No model reads or writes as much, so a longer number is not a count."""
 _LONGEST_SAID = 300
 _TAGS = re.compile(r"(?s)<(script|style)\b.*?</\1>|<[^>]*>")
 _REFUSALS = frozenset({"content_filter", "refusal", "safety"})
@@ -59,7 +59,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An endpoint's answer; `tokens` are those of the prompt and of all completions, None where it does not say."""
+    """An endpoint's answer; `tokens` are those of the prompt and of all completions, None if the endpoint gives no
+    numbers.
+    """
 
     choices: tuple[Choice, ...]
     tokens: tuple[int, int] | None
@@ -67,8 +69,9 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """An error as an endpoint words it: the text, the parameter that it names ("" for none), and whether it says that
-    an account has nothing left to spend, which no waiting mends."""
+    """An endpoint's error: the text, the parameter named in it ("" for none), and whether the account is out of money,
+    so that waiting is useless.
+    """
 
     text: str
     parameter: str = ""
@@ -78,12 +81,12 @@ class Complaint:
 def read_answer(data: bytes) -> Answer:
     """Read the body of a 200.
 
-    Content may be a string, a list of parts, or null. Tokens that a model thought with are counted as completion: some
-    endpoints leave them out of `completion_tokens`, and have them in `total_tokens` (Gemini's counts do:
+    Content may be a string, a list of parts, or null. Thinking tokens count as completion: some endpoints leave them
+    out of `completion_tokens`, and have them in `total_tokens` (Gemini's counts do:
     https://github.com/mozilla-ai/any-llm/issues/1290).
 
     Raises:
-        NotUnderstoodError: it is no chat completion.
+        NotUnderstoodError: the body is no chat completion.
     """
     try:
         result = json.loads(data)
@@ -101,8 +104,9 @@ def read_answer(data: bytes) -> Answer:
 
 
 def complaint(data: bytes) -> Complaint:
-    """Read the body of an error. OpenAI's has an object, Google's the same in a list, vLLM's may have it at the top
-    (https://github.com/n4ze3m/page-assist/issues/406); a proxy's is a page."""
+    """Read the body of an error: an object for OpenAI, the same in a list for Google, possibly at the top for vLLM
+    (https://github.com/n4ze3m/page-assist/issues/406); a page for a proxy.
+    """
     try:
         result = json.loads(data)
     except (ValueError, RecursionError):
@@ -154,7 +158,7 @@ def _content(content: Any) -> str:
 
 
 def _tokens(usage: Any) -> tuple[int, int] | None:
-    """Return what an endpoint counted; None where it did not, or where it cannot be meant."""
+    """Return an endpoint's counts of tokens; None if it gives none, or impossible ones."""
     if not isinstance(usage, dict):
         return None
     prompt, completion, total = (
@@ -181,17 +185,17 @@ _UNSUPPORTED = re.compile(r"(?i)not supported|unsupported|not support|unknown|un
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An endpoint and a model there. Checked when made.
+    """An endpoint with a model. Checked at construction.
 
     Attributes:
-        base_url: what "/chat/completions" is put behind, as "https://api.anthropic.com/v1".
-        model: its name there.
+        base_url: the address before "/chat/completions", such as "https://api.anthropic.com/v1".
+        model: the model's name there.
         timeout_s: of one request, from its start to its answer's last byte.
-        retries: how often a request is sent again that met an overloaded or unreachable endpoint.
-        concurrency: requests that are under way at once.
+        retries: maximum of retries of a request to an overloaded or unreachable endpoint.
+        concurrency: requests under way at once.
 
     Raises:
-        EndpointError: the address is none that may be asked.
+        EndpointError: the address cannot be used.
     """
 
     base_url: str
@@ -241,10 +245,10 @@ class Endpoint:
             return False
 
     def check_key(self, key: str | None) -> None:
-        """Refuse to send a key over a connection that others can read.
+        """Refuse to send a key over an unencrypted connection.
 
         Raises:
-            EndpointError: it would go over the net unencrypted.
+            EndpointError: the key would go over the net unencrypted.
         """
         if key and not self.is_encrypted and not self.is_local:
             raise EndpointError(
@@ -255,7 +259,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A request: the messages, and how the answers are drawn. `temperature` and `seed`: None for the endpoint's."""
+    """A request: the messages, and the sampling of the answers. `temperature` and `seed`: None for the endpoint's."""
 
     messages: Sequence[ChatMessage]
     max_tokens: int
@@ -264,20 +268,20 @@ class Ask:
 
     @property
     def most_prompt_tokens(self) -> int:
-        """The most tokens that the messages can be: none is less than a byte, and each message has some marks."""
+        """The most tokens possible in the messages: a token has at least a byte, and each message has some marks."""
         return sum(len(one["content"].encode("utf-8", "replace")) + 16 for one in self.messages) + 16
 
 
 @dataclass(slots=True)
 class Dialect:
-    """The parameters that an endpoint takes, as far as is known. `several`: more than one answer to a request."""
+    """The parameters accepted by an endpoint, as far as known. `several`: more than one answer to a request."""
 
     several: bool = True
     limit: str = "max_tokens"
     left_out: set[str] = field(default_factory=set)
 
     def body(self, model: str, ask: Ask, count: int) -> dict[str, Any]:
-        """Return a request for so many answers."""
+        """Return the body of a request for `count` answers."""
         result: dict[str, Any] = {"model": model, "messages": [dict(one) for one in ask.messages]}
         result[self.limit] = ask.max_tokens
         if count > 1:
@@ -290,7 +294,7 @@ class Dialect:
         }
 
     def learn(self, sent: Mapping[str, Any], complaint: Complaint) -> bool:
-        """Return whether a refused request can be put otherwise, and remember how."""
+        """Change the dialect after a refusal, and return whether another try makes sense."""
         if "n" in sent and (complaint.parameter == "n" or _SEVERAL_REFUSED.search(complaint.text)):
             self.several = False
             return True

@@ -8,8 +8,9 @@ from datetime import datetime
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of requests, and their cost. `usd` is None without prices; `estimated` means that an answer had no
-    numbers, or never came, so that its maximum is counted."""
+    """Tokens of requests, and their cost. `usd` is None without prices; `estimated`: an answer without numbers, or a
+    lost one, counts at its maximum.
+    """
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
@@ -36,7 +37,7 @@ class Usage:
 
 
 class ExternalError(Exception):
-    """An external model cannot be asked, or does not answer. `usage` is the amount spent nevertheless."""
+    """An external model cannot be used, or does not answer. `usage` is the amount spent nevertheless."""
 
     reason = "external"
 
@@ -72,13 +73,13 @@ class SpendingError(ExternalError):
 
 
 class AnswersError(ExternalError):
-    """What the endpoint answered cannot be kept, and would be paid for twice."""
+    """The endpoint's answers cannot be kept, and would be paid for twice."""
 
     reason = "answers_not_kept"
 
 
 class SpendingCapError(SpendingError):
-    """The cap is reached. Amounts in US dollars; `frees_at` is when the next day begins, in UTC."""
+    """The cap is reached. Amounts in US dollars; `frees_at` is the start of the next day, in UTC."""
 
     reason = "spending_cap"
 
@@ -90,6 +91,6 @@ class SpendingCapError(SpendingError):
 
 
 class RequestAboveCapError(SpendingCapError):
-    """One request may cost more than the cap of a whole day, whatever is left of this one."""
+    """One request may cost more than the cap of a whole day."""
 
     reason = "above_cap"

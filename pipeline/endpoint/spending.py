@@ -1,9 +1,8 @@
 """The budget of external models: a cap for each UTC day, shared by all processes.
 
-Before a request the most that it can cost is reserved, after it the real amount is booked. Both are lines of a ledger,
-a file for each day, which is only ever appended to, under a lock. A reservation that was never settled (the process was
-killed: the endpoint may have answered, and will be paid) counts in full. Money counts on the day on which it was
-reserved.
+Before a request its maximum cost is reserved, afterwards the real amount is booked. Both are lines of an append-only
+ledger with a file for each day, written under a lock. An unsettled reservation (the process was killed: the endpoint
+may have answered, and will charge) counts in full. Money counts on the day of its reservation.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """The most that a request may cost; `usd` is None where no prices are known."""
+    """The maximum cost of a request; `usd` is None without prices."""
 
     id: str
     day: str
@@ -61,7 +60,7 @@ class Reservation:
 
 
 class Spending:
-    """The prices of one model, and a ledger that others may share. For several threads and processes."""
+    """The prices of one model, and a ledger shared with others. For several threads and processes."""
 
     def __init__(
         self,
@@ -72,7 +71,7 @@ class Spending:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Args:
-        ledger: the path whose name each day's file has, with the day in it; None: no ledger, and so no cap.
+        ledger: the path of the ledger; each day's file has its name with the day added; None: no ledger, and so no cap.
         prices: of the model; None: unknown, and so no cap.
         cap_usd: for a UTC day, over everything in the ledger; None: no cap.
         now: the time, with its zone.
@@ -97,17 +96,17 @@ class Spending:
         self._now = now
 
     def reserve(self, prompt_tokens: int, completion_tokens: int, *, model: str = "") -> Reservation:
-        """Reserve the most that a request can cost.
+        """Reserve the maximum cost of a request.
 
         Raises:
-            SpendingCapError: the day's cap does not allow it; `RequestAboveCapError`: no day's does.
+            SpendingCapError: the day's cap is too low; `RequestAboveCapError`: every day's is.
             SpendingError: the ledger cannot be read or written.
         """
         usd = None if self.prices is None else self.prices.usd(prompt_tokens, completion_tokens)
         return self._reserve(prompt_tokens, completion_tokens, usd, model)
 
     def reserve_usd(self, usd: float, *, what: str) -> Reservation:
-        """Reserve an amount that is known, of what no one counts in tokens.
+        """Reserve a fixed amount, for work that is not counted in tokens.
 
         Raises:
             SpendingCapError, SpendingError: see `reserve`.
@@ -132,30 +131,30 @@ class Spending:
         return reservation
 
     def book(self, reserved: Reservation, usage: tuple[int, int] | None) -> Usage:
-        """Settle a reservation with the tokens (prompt, completion) that the endpoint counted.
+        """Settle a reservation with the endpoint's counts of tokens (prompt, completion).
 
-        None: the answer had no numbers or was lost; the whole reservation is then booked.
+        None: without numbers, or for a lost answer, the whole reservation is booked.
 
         Raises:
-            SpendingError: the ledger cannot be written. The reservation counts as it is.
+            SpendingError: the ledger cannot be written. The reservation then stands.
         """
         booked = self.usage((reserved.prompt_tokens, reserved.completion_tokens), usage)
         self._settle({"kind": "booked", **asdict(booked)}, reserved)
         return booked
 
     def book_usd(self, reserved: Reservation, usd: float | None) -> None:
-        """Settle a reservation with what the spender says that it cost: never with less than was reserved, and with
-        more up to the spender's cap, for what it says may be anyone's words and the ledger is shared.
+        """Settle a reservation with the spender's own statement of its cost: at least the reservation, at most the
+        spender's cap, since the statement is untrusted and the ledger is shared.
 
         Raises:
-            SpendingError: the ledger cannot be written. The reservation counts as it is.
+            SpendingError: the ledger cannot be written. The reservation then stands.
         """
         said = min(usd or 0.0, self.cap_usd or 0.0)
         booked = Usage(usd=max(reserved.usd or 0.0, said), estimated=usd is None)
         self._settle({"kind": "booked", **asdict(booked)}, reserved)
 
     def usage(self, most: tuple[int, int], counted: tuple[int, int] | None) -> Usage:
-        """Return the cost of an answer: by the tokens that the endpoint counted, else by the most that it can be."""
+        """Return the cost of an answer: by the endpoint's counts, else by the maximum."""
         usd = None if self.prices is None else self.prices.usd(*(counted or most))
         return Usage(*(counted or most), usd, estimated=counted is None)
 
@@ -163,7 +162,7 @@ class Spending:
         """Give a reservation back: the request cost nothing.
 
         Raises:
-            SpendingError: the ledger cannot be written. The reservation counts as it is.
+            SpendingError: the ledger cannot be written. The reservation then stands.
         """
         self._settle({"kind": "released", "usd": 0.0}, reserved)
 
@@ -205,7 +204,7 @@ class Spending:
 
     @contextmanager
     def _locked(self, day: str) -> Iterator[int]:
-        """Open and lock a day's file; turn its errors into errors that name it."""
+        """Open and lock a day's file; name it in its errors."""
         assert self._ledger is not None
         path = file_of(self._ledger, day)
         try:
@@ -222,7 +221,7 @@ class Spending:
     def _append(self, descriptor: int, line: dict[str, Any]) -> None:
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"
         size = os.fstat(descriptor).st_size
-        # A process that was killed while it wrote left a part of a line: it must not swallow this one.
+        # A process killed during a write left a partial line: it must not swallow this one.
         if size and os.pread(descriptor, 1, size - 1) != b"\n":
             data = b"\n" + data
         while data:
@@ -236,7 +235,7 @@ def file_of(ledger: Path, day: str) -> Path:
 
 
 def _total(descriptor: int) -> float:
-    """Return the amount in a day's file, in US dollars: of each request its last line."""
+    """Return the amount in a day's file, in US dollars: the last line of each request counts."""
     amounts: dict[str, float] = {}
     with os.fdopen(os.dup(descriptor), "rb") as file:
         file.seek(0)
@@ -245,6 +244,6 @@ def _total(descriptor: int) -> float:
                 read = json.loads(line)
                 amounts[str(read["id"])] = float(read["usd"] or 0.0)
             except (ValueError, KeyError, TypeError):
-                # A truncated line settles nothing; if it was a reservation, its request was never sent.
+                # A truncated line settles nothing; a truncated reservation's request was never sent.
                 _log.warning("a damaged line of the ledger is passed over: %r", line[:200])
     return math.fsum(amounts.values())

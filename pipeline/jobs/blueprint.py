@@ -1,4 +1,4 @@
-"""Reads the blueprints of repositories out of their mirrors, at a commit, and what rests on sorries with them."""
+"""Read repositories' blueprints from their mirrors, at a commit, and with them the impact of sorries."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from store.view.rows import SorryRow
 
 LARGEST_FILE_BYTES = 4 << 20
 LARGEST_BLUEPRINT_BYTES = 64 << 20
-"""What does not fit in is not read."""
+"""Files beyond the limit are not read."""
 
 
 ReadBlueprint = Callable[[str, str | None], Sequence[Statement]]
-"""Returns the statements of the blueprint of a repository at a commit."""
+"""Returns the statements of a repository's blueprint at a commit."""
 
 
 def no_blueprint(_repository: str, _sha: str | None) -> Sequence[Statement]:
-    """Return none, where no mirrors are at hand."""
+    """Return no statements, if no mirrors are at hand."""
     return ()
 
 
@@ -38,16 +38,16 @@ class Blueprints:
 
     Attributes:
         mirrors: the folder of the mirrors.
-        tell: is called with why one, or a file of it, is not counted.
+        tell: gets the reason why a blueprint, or a file of it, is not counted.
     """
 
     mirrors: Path
     tell: Callable[[str], object]
 
     def newer(self, repository: str, known: str, tip: str) -> str:
-        """Return the tip where LaTeX of a blueprint differs from a known commit's, which is returned elsewhere.
+        """Return the tip if a blueprint's LaTeX changed since a known commit, else the known commit.
 
-        A verso-blueprint stands among the Lean files, of which every commit changes some: it is not looked at.
+        A verso-blueprint is in Lean files, and every commit changes some of those: it is ignored.
         """
         mirror = self.mirrors / f"{slug(repository)}.git"
         if known == tip or not os.access(mirror / "HEAD", os.R_OK):
@@ -62,7 +62,7 @@ class Blueprints:
         return tip if any(map(_is_latex, changed)) else known
 
     def __call__(self, repository: str, sha: str | None) -> Sequence[Statement]:
-        """Return the statements of a commit's blueprint; none where it has none, or where there is no mirror."""
+        """Return the statements of a commit's blueprint; none without a blueprint or a mirror."""
         mirror = self.mirrors / f"{slug(repository)}.git"
         if sha is None or not os.access(mirror / "HEAD", os.R_OK):
             return ()
@@ -100,9 +100,9 @@ def resting_on(
     *,
     most_theorems: int | None = None,
 ) -> Impacts:
-    """Return what rests on the sorries that are in the source, by repository, branch and sorry.
+    """Return the impact of the sorries in the source, by repository, branch and sorry.
 
-    Of a trace with more than `most_theorems` it is unknown.
+    In a trace with more than `most_theorems` it is unknown.
     """
     tips = {(row.repository, row.branch): row.scanned for row in queries.branches(view)}
     by_branch: dict[tuple[str, str], list[SorryRow]] = defaultdict(list)

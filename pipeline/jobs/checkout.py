@@ -1,8 +1,8 @@
-"""Put a commit's files into a folder: the one way in which a job, an agent and a request of the server get a worktree.
+"""Put a commit's files into a folder: the one way for a job, an agent and a request of the server to get a worktree.
 
-They are written from the commit's blobs and not by git: no attribute, filter or hook has a say in what Lean reads, and
-the mirror keeps no record. Links and submodules are not made. A path that leads outside is skipped, and so is all that
-a commit has of `.git` and `.lake`: nothing that was not built here is ever imported.
+The files come from the commit's blobs, not from git's checkout: no attribute, filter or hook changes Lean's input, and
+the mirror keeps no record. Links and submodules are not made. Paths that lead outside are skipped, as are the commit's
+`.git` and `.lake`: Lean imports nothing built elsewhere.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ T = TypeVar("T")
 _MOST_TREE_BYTES = 4 * 2**30
 _NOT_ITS_OWN = (".git", ".lake")
 _NO_PATH = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
-"""Of a commit's file, and not of the machine."""
+"""Errors due to a commit's file, not to the machine."""
 
 
 class LeftError(Exception):
-    """No one waits for the worktree any more."""
+    """Nobody waits for the worktree any more."""
 
 
 @contextmanager
 def worktree(folder: Path, *, mirror: Path, sha: str, left: threading.Event) -> Iterator[None]:
-    """Write the files of a commit into `folder`, which is made, and is gone after the block.
+    """Write the files of a commit into a new `folder`, and remove it after the block.
 
     Args:
-        left: once it is set no further file is written, and there is no worktree.
+        left: once set, no further file is written, and the worktree is given up.
 
     Raises:
-        JobError: the mirror has no such commit or lacks some of it, or the commit is too large.
-        OSError: the system refused, or the folder is there.
+        JobError: the mirror lacks the commit or a part of it, or the commit is too large.
+        OSError: the system refused, or the folder exists.
         LeftError: `left` was set.
     """
     folder.mkdir(parents=True)
@@ -87,10 +87,10 @@ def _is_wanted(entry: TreeFile) -> bool:
 
 
 def place(folder: Path, path: str) -> Path:
-    """Return where a file goes that is at this path in the commit, with the folders above it: there is no link there.
+    """Return the place of a commit's file, and make the folders above it: none of them is a link.
 
     Raises:
-        OSError: a file is where a folder of the path is.
+        OSError: a file is in the place of a folder.
     """
     file = folder / path
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -102,10 +102,10 @@ def place(folder: Path, path: str) -> Path:
 
 @asynccontextmanager
 async def in_a_thread(make: Callable[[threading.Event], AbstractContextManager[T]]) -> AsyncIterator[T]:
-    """Enter a context in a thread, and leave it in one, even if that is cancelled while it is entered.
+    """Enter a context in a thread and leave it in one, even if cancelled during the entry.
 
     Args:
-        make: is given what is set once no one waits for it any more.
+        make: gets an event that is set once nobody waits any more.
     """
     held, left = ExitStack(), threading.Event()
     result = asyncio.ensure_future(asyncio.to_thread(held.enter_context, make(left)))
@@ -124,11 +124,11 @@ async def _closed(made: asyncio.Future[T], held: ExitStack) -> None:
 
 
 async def to_its_end(work: Coroutine[Any, Any, T]) -> T:
-    """Return what the work returns. A cancellation comes through when the work has ended, and not before.
+    """Return the result of the work. A cancellation takes effect after the end of the work.
 
     Raises:
-        CancelledError: this was cancelled meanwhile; what the work failed with is its cause.
-        Exception: what the work raised.
+        CancelledError: this was cancelled meanwhile; the work's failure is its cause.
+        Exception: the work's own.
     """
     working = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None

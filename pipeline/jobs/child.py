@@ -1,14 +1,14 @@
-"""A job's process: its environment, limits, key, output and end, and the end of all that it started.
+"""A job's process: its environment, limits, key, output and end, and the end of its descendants.
 
-The daemon and the server for editors start jobs with this. No secret is passed on by the environment, which is an
-allow-list. What the lines mean is `pipeline.jobs.protocol`'s.
+The daemon and the server for editors start jobs with this. The environment is an allow-list and passes no secret on.
+`pipeline.jobs.protocol` defines the lines.
 
-Why it is done this way:
-    - Limits are set from outside right after the start (`hold_to`), and the wish to die with the parent is set by the
-      child itself (`pipeline.jobs.protocol.run_job`): `preexec_fn` would run Python between fork and exec while the
-      parent's other threads hold locks, which can hang the child for good.
-    - The end is seen through a pidfd and the group is killed before the dead leader is reaped, so that its number
-      cannot have become another program's group. What left the group is found by a variable in its environment.
+Reasons for the design:
+    - Limits are set from outside right after the start (`hold_to`), and the child itself asks to die with its parent
+      (`pipeline.jobs.protocol.run_job`): `preexec_fn` would run Python between fork and exec while the parent's other
+      threads hold locks, and could hang the child for good.
+    - A pidfd reports the end, and the group is killed before the dead leader is reaped: its number cannot yet belong to
+      another program's group. Processes outside the group are found by a variable in their environment.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from pipeline.lean.toolchain.standins import SWITCH as STAND_INS_SWITCH
 
 MARK = "EVERLEAN_ATTEMPT"
 DAEMON_PID = "EVERLEAN_DAEMON_PID"
-# What a job may know of the parent's environment. Tokens, credentials and sockets are not among it; a job that needs
-# a key of someone's (rung 4's or 5's, or Hugging Face's) is handed that one by a pipe.
+# The variables passed on to a job. Tokens, credentials and sockets are missing; a job with a key (rung 4's or 5's, or
+# Hugging Face's) gets it through a pipe.
 _PASSED_ON = (
     "PATH",
     "HOME",
@@ -59,9 +59,9 @@ _PASSED_ON = (
 
 
 def job_environment(attempt_directory: Path, *, visible: str | None = None) -> dict[str, str]:
-    """Return the whole environment of a job: an allow-list, and the mark that its descendants are found by.
+    """Return the whole environment of a job: an allow-list, and the mark of its descendants.
 
-    `visible` names the GPUs that CUDA shows it, "" for none; None leaves it those that we see.
+    `visible` names the GPUs shown by CUDA, "" for none; None leaves our own.
     """
     passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     if visible is not None:
@@ -70,14 +70,14 @@ def job_environment(attempt_directory: Path, *, visible: str | None = None) -> d
 
 
 def hold_to(pid: int, *, memory_bytes: int) -> None:
-    """Limit a process that was just started, and with it each that it starts: no core file, and so much private memory.
+    """Limit a new process and its children: no core file, and a maximum of private memory.
 
-    RLIMIT_DATA and not RLIMIT_AS: Lean maps gigabytes of compiled files that cost no memory of their own. From outside,
-    since `preexec_fn` would run Python between fork and exec while our other threads hold locks.
+    RLIMIT_DATA and not RLIMIT_AS: Lean maps gigabytes of compiled files at no cost in memory. From outside, since
+    `preexec_fn` would run Python between fork and exec while our other threads hold locks.
 
     Args:
-        pid: one that is gone already is no error.
-        memory_bytes: the soft limit, of each process by itself; never above the hard limit that it has.
+        pid: a dead one is no error.
+        memory_bytes: the soft limit, of each process by itself; never above its hard limit.
     """
     with contextlib.suppress(ProcessLookupError):
         resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0))
@@ -87,9 +87,9 @@ def hold_to(pid: int, *, memory_bytes: int) -> None:
 
 
 def kill_marked(directory: Path, *, below: bool = False) -> int:
-    """Kill every process that descends from the attempt in `directory`, wherever it went; return how many.
+    """Kill every descendant of the attempt in `directory`; return their number.
 
-    `below`: from every attempt in a folder below it too.
+    `below`: also descendants of the attempts in folders below.
     """
     killed = 0
     for _ in range(3):  # a process may fork between the look and the signal
@@ -105,21 +105,21 @@ def kill_marked(directory: Path, *, below: bool = False) -> int:
 
 
 def _marked(directory: Path, *, below: bool) -> list[psutil.Process]:
-    """Our processes that have the mark. Every process of the machine is looked at, and so only in its environment."""
+    """Return our processes with the mark. Every process of the machine is checked, so only by its environment."""
     own, is_marked = os.getpid(), _tells_marks(os.fsencode(directory), below=below)
     result = []
     for pid in psutil.pids():
         if pid != own and is_marked(pid):
             with contextlib.suppress(psutil.Error):
                 process = psutil.Process(pid)
-                # Asked again: until now the number may have become someone else's.
+                # Checked again: the number may have passed to another process.
                 if process.uids().real == os.getuid() and is_marked(pid):
                     result.append(process)
     return result
 
 
 def _tells_marks(directory: bytes, *, below: bool) -> Callable[[int], bool]:
-    """Return what says of a process whether it has the mark of an attempt. Asked of hundreds at each job's end."""
+    """Return a test of a process for an attempt's mark. Called for hundreds of processes at each job's end."""
     variable = f"\0{MARK}=".encode()
     ends = (b"\0", os.fsencode(os.sep)) if below else (b"\0",)
     marks = tuple(variable + directory + end for end in ends)
@@ -129,17 +129,17 @@ def _tells_marks(directory: bytes, *, below: bool) -> Callable[[int], bool]:
             with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:  # noqa: PTH123 - a Path takes longer
                 environment = b"\0" + file.read() + b"\0"
         except OSError:
-            return False  # it is gone, or not ours to look into
+            return False  # it is gone, or not ours
         at = environment.find(variable)  # the first one counts, as for the process itself
         return at >= 0 and environment.startswith(marks, at)
 
     return is_marked
 
 
-# ---- Give a child the one key that it needs, by a pipe that is empty once it is read
-# Not by a variable, which every process of this user finds in /proc/PID/environ for as long as the job runs; not by a
-# file, which would outlive it; and not by systemd's folder of credentials, in which the GitHub token lies too. The
-# other end is `pipeline.endpoint.credentials`.
+# ---- Give a child its one key, by a pipe that is empty after the first reading
+# Not by a variable: /proc/PID/environ shows it to this user's processes while the job runs; not by a file, since it
+# would outlive the job; and not by systemd's folder of credentials, with the GitHub token in it. The other end is
+# `pipeline.endpoint.credentials`.
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,9 +152,9 @@ class HandedOver:
 
 @contextmanager
 def key_pipe(given: JobKey) -> Iterator[HandedOver]:
-    """Yield what a child needs to read the key; nothing without a key."""
+    """Yield a child's access to the key; none without a key."""
     if given.key is None:
-        # A public model needs no key of the hub: one that cannot be used keeps no job from its work.
+        # A public model needs no key of the hub: an unusable one stops no job.
         tells = given.problem and not given.hub
         yield HandedOver(variables={KEY_PROBLEM: given.problem} if tells else {})
         return
@@ -171,13 +171,13 @@ def key_pipe(given: JobKey) -> Iterator[HandedOver]:
 
 
 LONGEST_LINE_BYTES = 16 * 2**20
-"""A batch is kept far below; what a line takes of the daemon's memory is several times as much."""
+"""Batches are kept far below; a line takes several times its size in the daemon's memory."""
 _CHUNK_BYTES = 2**18
 
 
 @contextmanager
 def _standard_input(given: bytes | None) -> Iterator[int]:
-    """Yield a descriptor to read these bytes from; without any, one that is at its end."""
+    """Yield a descriptor to read these bytes from; for None, one at its end."""
     if given is None:
         yield subprocess.DEVNULL
         return
@@ -191,14 +191,14 @@ def _standard_input(given: bytes | None) -> Iterator[int]:
 
 
 class LineTooLongError(Exception):
-    """A child printed more than it may without ending the line."""
+    """A child printed too much without ending the line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exit:
     """The end of a process. `signal` is None if it exited by itself.
 
-    `peak_rss_bytes` is its largest child's too, and on Linux never less than what we held when it was started.
+    `peak_rss_bytes` includes its largest child, and on Linux is at least our own size at its start.
     """
 
     status: int
@@ -207,9 +207,9 @@ class Exit:
 
 
 class JobProcess:
-    """A running child in a session of its own. Made with `start`, which must be called on the main thread.
+    """A running child in a session of its own. Made with `start`, on the main thread:
 
-    (PR_SET_PDEATHSIG fires when the thread that spawned ends, and the main thread ends last.)
+    PR_SET_PDEATHSIG fires at the end of the spawning thread, and the main thread ends last.
     """
 
     def __init__(self, popen: subprocess.Popen[bytes], directory: Path, reader: asyncio.StreamReader) -> None:
@@ -241,13 +241,13 @@ class JobProcess:
 
         Args:
             module: such as "pipeline.scan".
-            spec: the file with its specification.
+            spec: its specification's file.
             directory: the attempt's own folder.
-            stderr: the file that its standard error is appended to.
+            stderr: the file for its standard error; appended to.
             memory_bytes: see `hold_to`.
-            key: that it is handed.
+            key: the key to hand over.
             visible: see `job_environment`.
-            variables: more of its environment.
+            variables: further variables of its environment.
 
         Raises:
             OSError: the system refused.
@@ -276,12 +276,12 @@ class JobProcess:
         memory_bytes: int | None = None,
         given: bytes | None = None,
     ) -> JobProcess:
-        """Start a command in `directory`; what has the mark of that folder ends with it.
+        """Start a command in `directory`; processes with the mark of that folder end with it.
 
         Args:
-            descriptors: open ones that it inherits.
-            memory_bytes: see `hold_to`; None: no limit.
-            given: its standard input, which is on no disk.
+            descriptors: open ones for it to inherit.
+            memory_bytes: see `hold_to`; no limit if None.
+            given: its standard input, kept off the disk.
 
         Raises:
             OSError: the system refused.
@@ -306,14 +306,14 @@ class JobProcess:
                 lambda: asyncio.StreamReaderProtocol(reader), popen.stdout
             )
         except BaseException:
-            # Whoever starts it is cancelled, or out of memory, and would never know of it.
+            # The caller was cancelled or is out of memory, and would never learn of the process.
             await asyncio.shield(process.stop(grace_s=0.0))
             process.close()
             raise
         return process
 
     async def lines(self) -> AsyncIterator[bytes]:
-        """Yield what it prints, line by line; a last line without its end is not a line and is dropped.
+        """Yield its output, line by line; an unfinished last line is dropped.
 
         Raises:
             LineTooLongError: a line is longer than LONGEST_LINE_BYTES.
@@ -331,7 +331,7 @@ class JobProcess:
                 raise LineTooLongError(f"a line of more than {LONGEST_LINE_BYTES // 2**20} MiB")
 
     async def ended(self) -> Exit:
-        """Wait for the end, kill what it left running, reap it."""
+        """Wait for the end, kill its remaining group and descendants, reap it."""
         await self._gone.wait()
         if self._exit is None:
             asyncio.get_running_loop().remove_reader(self._pidfd)
@@ -339,7 +339,7 @@ class JobProcess:
             self._kill_group(signal.SIGKILL)
             _, status, usage = os.wait4(self.pid, 0)  # noqa: ASYNC222 - it has ended: no waiting
             code = os.waitstatus_to_exitcode(status)
-            # Popen must not wait for a process that is gone (its number may be someone else's by then).
+            # Popen must not wait for a reaped process: its number may be someone else's by then.
             self._popen.returncode = code
             self._exit = Exit(
                 status=max(code, 0), signal=-code if code < 0 else None, peak_rss_bytes=usage.ru_maxrss * 1024
@@ -350,9 +350,9 @@ class JobProcess:
         return self._exit
 
     async def stop(self, *, grace_s: float, first_alone: bool = False) -> Exit:
-        """SIGTERM to the whole group, SIGKILL after the grace, and wait.
+        """Send SIGTERM to the whole group, SIGKILL after the grace, and wait.
 
-        `first_alone`: the SIGTERM is for the job itself only, which needs what it started in order to save.
+        `first_alone`: SIGTERM goes to the job alone, which needs its children in order to save.
         """
         if not self._gone.is_set():
             if first_alone:
@@ -367,7 +367,7 @@ class JobProcess:
         return await self.ended()
 
     def close(self) -> None:
-        """Give the pipe back."""
+        """Close the pipe."""
         if self._transport is not None:
             self._transport.close()
         if self._popen.stdout is not None:

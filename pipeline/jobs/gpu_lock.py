@@ -1,4 +1,4 @@
-"""The locks of leased GPUs. The job takes them itself: the kernel releases them when it dies, however it dies."""
+"""The locks of leased GPUs. The job takes them itself: the kernel releases them at its death, of whatever kind."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from pipeline.jobs.protocol import JobError, JobSpec, Reporter
 from store.files import HeldError, Lock, lock
 
 PATIENCE_S = 15.0
-"""How long a job waits for one before it, which was killed and is still being taken apart."""
+"""The wait for a killed job still being torn down."""
 
 _held: list[Lock] = []
-"""Open until the process is gone, and not only its module: until then it may still be on the GPU."""
+"""Open until the end of the process, and not only of its module: until then it may still be on the GPU."""
 
 
 def take(path: Path, *, patience_s: float = PATIENCE_S) -> Lock:
     """Acquire a GPU's lock, and write our process id into it.
 
     Raises:
-        JobError: another process has it, and keeps it; or the file cannot be made.
+        JobError: another process holds it; or the file cannot be made.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +44,7 @@ def take(path: Path, *, patience_s: float = PATIENCE_S) -> Lock:
 
 
 def arrive(words: Sequence[str]) -> bool:
-    """Acquire the locks of the GPUs that the job whose command line has these words leases; False: refused."""
+    """Acquire the locks of the leased GPUs of the job with this command line; False: if refused."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spec", type=Path, required=True)
     spec = JobSpec.read(parser.parse_args(words).spec)

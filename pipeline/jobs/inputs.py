@@ -1,12 +1,12 @@
-"""Inputs of jobs: what a job reads of the log and the view, frozen in files before it begins and named by their hash.
+"""Inputs of jobs: its reads of the log and the view, frozen in files before it begins and named by their hash.
 
     <state>/inputs/<sha256>                         the content, once, read-only
     <state>/inputs/kept/<of>/<key>-<sha256>         what later jobs need too, as long as its key is the newest
     <state>/jobs/<job>/inputs/<name>, .inputs.json  the inputs of one job, and the list of them
 
-The names in a job's folder and those that are kept are hard links: a content that has no other name is removed. All
-attempts of a job have the same inputs, so that one that was preempted goes on with what it began with. The
-specification lists each by name and hash (`pipeline.jobs.protocol.JobSpec`), and the job verifies the hash.
+The names in a job's folder and under `kept` are hard links: a content without another name is removed. All attempts of
+a job have the same inputs, so a preempted one goes on with its own. The specification lists each by name and hash
+(`pipeline.jobs.protocol.JobSpec`), and the job verifies the hash.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _UNUSED_S = 30 * 24 * 3600.0
 
 
 class InputError(Exception):
-    """An input is not there, or is not what the specification names."""
+    """An input is missing, or differs from the specification."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """The inputs of a job, and the folder in which they lie under their names."""
+    """The inputs of a job, and the folder with their names."""
 
     folder: Path
     files: tuple[Input, ...] = ()
@@ -61,7 +61,7 @@ class Inputs:
         """Return the file of an input, verified.
 
         Raises:
-            InputError: there is no such input, or the file has another content.
+            InputError: the job has no such input, or the file has another content.
         """
         one = next((one for one in self.files if one.name == name), None)
         if one is None:
@@ -81,10 +81,10 @@ class Inputs:
 
     @classmethod
     def of_json(cls, data: Mapping[str, object]) -> Inputs:
-        """Read what `as_json` gave.
+        """Read the result of `as_json`.
 
         Raises:
-            KeyError, TypeError, ValueError: it is something else.
+            KeyError, TypeError, ValueError: it is invalid.
         """
         files = data["files"]
         if not isinstance(files, list):
@@ -93,20 +93,20 @@ class Inputs:
 
 
 class InputStore:
-    """The folder of contents. Any number of processes may use one: each change is made with the folder locked."""
+    """The folder of contents. Any number of processes may share it: each change is made with the folder locked."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def freeze(self, place: Path, given: Mapping[str, bytes | Path | Input]) -> Inputs:
-        """Put inputs into a job's folder, all or none, also where the power is lost, in the place of earlier ones.
+        """Put inputs into a job's folder, all or none even after a power cut, in place of earlier ones.
 
         Args:
             place: the folder to make.
-            given: by name the content, a file to take away, on the same disk, or what the store has.
+            given: by name the content, a file to move away from the same disk, or the store's own.
 
         Raises:
-            OSError: the disk refused; nothing is at `place`.
+            OSError: the disk refused; `place` is empty.
         """
         new = place.with_name(f".{_NEW}{place.name}")
         self.forget(place)
@@ -132,16 +132,16 @@ class InputStore:
 
     @staticmethod
     def frozen(place: Path) -> Inputs | None:
-        """Return the inputs that a job's folder has; None without any, or where the list of them is damaged."""
+        """Return the inputs in a job's folder; None without any, or if their list is damaged."""
         try:
             return Inputs.of_json(json.loads((place / _LIST).read_bytes()))
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
 
     def forget(self, place: Path, *, damaged: bool = False) -> None:
-        """Remove a job's inputs, and the contents that nothing else needs.
+        """Remove a job's inputs, and unused contents.
 
-        `damaged`: also those that are not what they are named by, whoever needs them.
+        `damaged`: also contents with another hash than their name, even if used.
         """
         there = self.frozen(place)
         shutil.rmtree(place, ignore_errors=True)
@@ -153,7 +153,7 @@ class InputStore:
                     self._drop(one.sha256)
 
     def keep(self, of: str, key: str, source: Path) -> Input:
-        """Keep a file's content for later jobs, in the place of what was kept of the same thing; return it.
+        """Keep a file's content for later jobs, in place of the former one for the same thing; return it.
 
         Raises:
             OSError: the disk refused.
@@ -174,7 +174,7 @@ class InputStore:
         return one
 
     def kept(self, of: str, key: str) -> Input | None:
-        """Return the content that is kept of a thing under this key; None where there is none."""
+        """Return the content kept for a thing under this key; None if missing."""
         for path in (self.folder / _KEPT / of).glob(f"{key}-*"):
             with suppress(FileNotFoundError):
                 os.utime(path)  # it is in use: see `sweep`
@@ -182,7 +182,7 @@ class InputStore:
         return None
 
     def is_whole(self, one: Input) -> bool:
-        """Return whether a content is what it is named by; a damaged one is removed, whoever needs it."""
+        """Return whether a content has the hash in its name; a damaged one is removed, even if used."""
         with self._locked():
             self._drop_damaged(one.sha256)
             return self.file(one).exists()
@@ -193,14 +193,13 @@ class InputStore:
 
     @contextmanager
     def scratch(self) -> Iterator[Path]:
-        """Yield an empty folder on the same disk, for what is to be put; it is removed at the end."""
+        """Yield an empty folder on the same disk for new contents; it is removed at the end."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=_NEW, dir=self.folder, ignore_cleanup_errors=True) as folder:
             yield Path(folder)
 
     def sweep(self) -> None:
-        """Remove what nothing needs: what was half-made a day ago, what was kept and not used for a month, and contents
-        without another name."""
+        """Remove unused files: half-made for a day, kept and unused for a month, and contents without another name."""
         if not self.folder.is_dir():
             return
         now = time.time()
@@ -222,7 +221,7 @@ class InputStore:
         return lock(self.folder, create=False)
 
     def _put(self, source: bytes | Path) -> Input:
-        """Add a content; the folder is locked. Its name here may be lost with the power; the links to it are not."""
+        """Add a content; the folder is locked. A power cut may lose its name here; its links survive."""
         if isinstance(source, bytes):
             digest, size = hashlib.sha256(source).hexdigest(), len(source)
         else:
@@ -243,7 +242,7 @@ class InputStore:
         return Input("", digest, size)
 
     def _drop(self, digest: str) -> None:
-        """Remove a content that has no other name; the folder is locked."""
+        """Remove a content without another name; the folder is locked."""
         path = self.folder / digest
         with suppress(FileNotFoundError):
             if path.stat().st_nlink == 1:

@@ -1,6 +1,6 @@
 """The kinds of jobs: one row each. A new kind is a row here, a specification in `pipeline.jobs.specs`, and a module.
 
-When a job of a kind is due is `daemon.planning`'s; what its lines may say besides, `pipeline.jobs.lines`'.
+`daemon.planning` decides when a job is due; `pipeline.jobs.lines` checks its lines further.
 """
 
 from __future__ import annotations
@@ -47,22 +47,21 @@ class JobKind:
     """A kind of jobs.
 
     Attributes:
-        name: as people and the log call it.
-        module: what `python -m pipeline.jobs.launch` runs.
+        name: its name for people and the log.
+        module: the module for `python -m pipeline.jobs.launch`.
         spec: the class of its parameters.
-        may_record: the types of events that it may record.
-        longer_remedy: what to do where a job did not end in time.
-        memory_remedy: what to do where a job may have been killed for its memory.
+        may_record: the types of events it may record.
+        longer_remedy: remedy for a job out of time.
+        memory_remedy: remedy for a job possibly killed for its memory.
         long: a job may take hours; long ones never take the last free slot.
         beside: a job may take days, or waits for all others. Such jobs take no slot, and one runs at a time (by their
-            lane). Those that learn need their own children, and time, to save their state.
-        resumes: a preempted job goes on from what it recorded. A build's products are lost with its folder.
+            lane). Trainings need their own children, and time, to save their state.
+        resumes: a preempted job goes on from its records. A build's products are lost with its folder.
         in_worktree: a job gets a worktree of its commit.
         stays: a job takes seconds, or waits for all others, and reads the daemon's mirror: it runs on the daemon's
             machine, whatever the engine.
-        lean_processes: Lean processes that it starts, each with a memory limit of its own; None: as many as
-            `[lean] repls` says.
-        model: the model that it trains or measures.
+        lean_processes: Lean processes of the job, each with a memory limit of its own; None: `[lean] repls` of them.
+        model: the model to train or measure.
     """
 
     name: Kind
@@ -116,7 +115,7 @@ BY_PRIORITY: tuple[JobKind, ...] = (
         "raise [jobs] timeout",
         "raise [jobs] memory",
         in_worktree=True,
-        lean_processes=2,  # one that compiles, one that is asked for the axioms
+        lean_processes=2,  # one compiles, one lists the axioms
     ),
     JobKind(
         "build",
@@ -161,7 +160,7 @@ BY_PRIORITY: tuple[JobKind, ...] = (
         "raise [build] memory, or lower [jobs] max_running",
         long=True,
         in_worktree=True,
-        lean_processes=2,  # one that compiles, one that searches
+        lean_processes=2,  # one compiles, one searches
     ),
     JobKind(
         "evaluate",
@@ -231,8 +230,8 @@ KINDS: Mapping[Kind, JobKind] = {kind.name: kind for kind in BY_PRIORITY}
 TRAININGS: tuple[Kind, ...] = tuple(
     kind.name for kind in BY_PRIORITY if "checkpoint_saved" in kind.may_record
 )
-"""The kinds of the jobs that train."""
+"""The kinds of trainings."""
 TRAINS: Mapping[ModelKind, Kind] = {
     model: name for name in TRAININGS if name != "train_grpo" and (model := KINDS[name].model)
 }
-"""The kind of the jobs that train each model on a trace; a tactic model also learns from rewards (`train_grpo`)."""
+"""The kind of training for each model on a trace; a tactic model also learns from rewards (`train_grpo`)."""

@@ -1,5 +1,6 @@
-"""Read what the view has of a branch when a job starts: the `known` of a scan's and a trace's specification, and the
-input `known.json` of a prove job."""
+"""Read the view's knowledge of a branch at the start of a job: the `known` of a scan's and a trace's specification, and
+the input `known.json` of a prove job.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ _LONGEST_MESSAGE = 1000
 def known_to_scan(
     view: sqlite3.Connection, *, repository: str, branch: str, by_files: bool = False
 ) -> ScanKnown:
-    """Return what a scan needs: the sorries and the proofs so far, and the files where it compares by them."""
+    """Return the view's knowledge for a scan: the sorries and the proofs so far, and the files if it compares by
+    them.
+    """
     rows = queries.sorries(view, repository=repository, branch=branch)
     followed, declarations = queries.taken_of(view, repository=repository)
     of_branch = next((row for row in queries.branches(view, repository) if row.branch == branch), None)
@@ -67,7 +70,9 @@ def known_to_scan(
 def known_to_trace(
     view: sqlite3.Connection, *, repository: str, branch: str, project: str = ""
 ) -> TraceKnown:
-    """Return what a trace needs: the line's files, and the branch's open sorries with their goals so far."""
+    """Return the view's knowledge for a trace: the line's files, and the branch's open sorries with their goals so
+    far.
+    """
     line = trace_queries.branch_line(branch, project)
     goals = {row.sorry: row for row in trace_queries.sorry_goals(view, repository=repository, branch=branch)}
     return TraceKnown(
@@ -113,11 +118,11 @@ def known_to_prove(
     sorries: Collection[str],
     with_attempts: bool = False,
 ) -> ProveKnown:
-    """Return the known proofs of the same statements as these sorries have, what states the same elsewhere, and the
-    lemmas that a search may cite; `with_attempts`: and the newest attempts on them.
+    """Return the known proofs of the same statements as these sorries', the same statements elsewhere, and the lemmas
+    citable in a search; `with_attempts`: also the newest attempts on them.
 
     Raises:
-        LogError: the view cannot be read.
+        LogError: the view is unreadable.
     """
     result: dict[str, dict[tuple[str, ...], KnownProof]] = {}
     for row in queries.known_proofs(view, repository=repository, sorries=sorries):
@@ -146,7 +151,7 @@ def _stated_elsewhere(row: transfers.Transfer, repository: str) -> Stated:
     return Stated(
         row.full_name,
         f"{row.repository}, {row.path}",
-        # A package of another repository may be one of this, too.
+        # A package of another repository may also be one of this.
         row.imported or row.package or row.repository == repository,
         row.statement,
         row.goal,
@@ -161,7 +166,7 @@ def _attempts(view: sqlite3.Connection, sorries: Iterable[str]) -> dict[str, tup
                 one.by,
                 one.outcome,
                 "",
-                # A program's detail ends with what it printed: that is not handed to the next one.
+                # A program's detail ends with its output: the next program must not see it.
                 [
                     cut(said, _LONGEST_MESSAGE)
                     for said in (one.best, "" if one.rung == 5 else one.detail)

@@ -1,12 +1,12 @@
-"""The ladder: what the settings say of each rung, and with the models in use what can be climbed.
+"""The ladder: the settings of each rung, combined with the models in use.
 
-The plan, `everlean serve` at each request, a bump and LeanDojo's face all climb this one.
+The plan, `everlean serve` at each request, a bump and LeanDojo's face all use this one.
 
-The model of rung 1 is what finds premises together with the generator of the settings, of rung 2 the tactic model in
-use, of rungs 3 to 5 what the settings name. For every rung the retriever in use finds premises, or BM25 where none
-beats it, or both; at rung 1 it is a part of the model, elsewhere of the budget. At rungs 4 and 5 only the number of
-premises is: another retriever alone is not worth the money. The progress model in use orders the searches of rungs 1
-and 2; it is no part of what an attempt is remembered by.
+Rung 1's model is the premise finder with the settings' generator, rung 2's the tactic model in use, and for rungs 3 to
+5 the settings name it. For every rung the premise finder is the retriever in use, or BM25 if no retriever beats it, or
+both; at rung 1 it is part of the model, elsewhere of the budget. At rungs 4 and 5 only the number of premises counts:
+another retriever alone is not worth the money. The progress model in use orders the searches of rungs 1 and 2; attempts
+are remembered without it.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ from store.documents import ladder
 
 @dataclass(frozen=True, slots=True)
 class WaitingRung:
-    """A rung that cannot be climbed yet, and why."""
+    """A rung not yet ready, and the reason."""
 
     number: int
     reason: str
 
 
 class Ladder(Spec):
-    """The settings' ladder, which lacks the models in use.
+    """The settings' ladder, without the models in use.
 
     Attributes:
-        rungs: by number, in the order in which they are tried.
+        rungs: by number, in the order of use.
         budgets: of every number from 0 to 4, of the ladder or not.
         models: one folder for each model ("retriever", "tactics", "progress"), and there one for each checkpoint.
-        indices: where the embeddings of premises are kept.
-        device: of the models that run in a job.
-        premises: that the retriever finds for a goal; 0: rungs above and below 1 have no retriever.
+        indices: the folder of premises' embeddings.
+        device: of a job's models.
+        premises: of a goal; 0: rungs above and below 1 have no retriever.
         generator: of rung 1.
-        tactics: of rung 2 while no tactic model is in use; its path "": the rung waits until one is.
-        given: the id and the folder or hub name of the model that rung 2 asks instead of the one in use.
+        tactics: of rung 2 without a tactic model in use; its path "": the rung waits for one.
+        given: the id and the folder or hub name of rung 2's model, instead of the one in use.
         whole: rung 3.
         endpoint: rung 4.
         programs: rung 5, each of them in turn.
         memory_bytes, model_memory_bytes: of each process of a job, without and with a model in it.
-        no_models: why no model can run here; "" where one can.
+        no_models: why no model can run here; "" if one can.
     """
 
     rungs: tuple[int, ...]
@@ -80,19 +80,19 @@ class Ladder(Spec):
     no_models: str = ""
 
     def only(self, rungs: Sequence[int], *, device: str | None = None) -> Ladder:
-        """Return a ladder of those of its rungs that are named, in that order; on another device where one is given."""
+        """Return a ladder of the named rungs, in that order; with another device if given."""
         kept = tuple(number for number in rungs if number in self.rungs)
         return self.model_copy(update={"rungs": kept, "device": device or self.device})
 
     def climb(
         self, in_use: Mapping[str, str], *, traced: bool = True
     ) -> tuple[list[Rung], list[WaitingRung]]:
-        """Return what can be climbed and what cannot, in the ladder's order.
+        """Return the ready and the waiting rungs, in the ladder's order.
 
         Args:
-            in_use: the checkpoint in use of each model that has one; of the retriever what finds premises
+            in_use: the checkpoint in use of each model; for the retriever the premise finder
                 (`store.promotion.ladder_models`).
-            traced: the repository has a trace, of which the premises are.
+            traced: the repository has a trace, the source of premises.
         """
         shows = self.premises > 0 and not self.no_models and traced
         shown = self.retriever(in_use.get("retriever", WORDS)) if shows else None
@@ -120,7 +120,7 @@ class Ladder(Spec):
     def _rung(
         self, number: int, in_use: Mapping[str, str], shown: RetrieverSpec | None, *, traced: bool
     ) -> Rung | WaitingRung:
-        """Return one rung; what is `shown` finds the premises of the rungs that do without them, too."""
+        """Return one rung; `shown` is the premise finder of rungs that need none."""
         if number in (1, 2, 3) and self.no_models:
             return WaitingRung(number, self.no_models)
         match number:
@@ -141,7 +141,7 @@ class Ladder(Spec):
                 return self._climb(endpoint, endpoint.endpoint.model)
 
     def retriever(self, checkpoint: str) -> RetrieverSpec:
-        """Return a retriever with what it searches and how many premises it shows."""
+        """Return a retriever with its premises' index and number."""
         return RetrieverSpec(
             chain=self.models / "retriever",
             checkpoint=checkpoint,
@@ -198,12 +198,12 @@ class Ladder(Spec):
 
 
 def _on_cpu(shown: RetrieverSpec | None) -> RetrieverSpec | None:
-    """Return a retriever for rungs 0, 4 and 5, which wait for no GPU: they look up a goal, or wait for others."""
+    """Return a retriever for rungs 0, 4 and 5 that needs no GPU: they look up a goal, or wait for others."""
     return None if shown is None else shown.model_copy(update={"device": "cpu"})
 
 
 def budget_key(rung: AnyRung, budget: Budget) -> str:
-    """Name a budget: with another one a sorry is attempted again."""
+    """Name a budget: a change of it lets sorries be attempted again."""
     time = f"{budget.seconds:g}s"
     search = f"{time}/{budget.nodes}n/{budget.tactic_timeout_s:g}s"
     match rung:
@@ -216,7 +216,7 @@ def budget_key(rung: AnyRung, budget: Budget) -> str:
             heat = f"@{rung.generator.temperature:g}" if whole.proofs > 1 else ""
             key = f"{time}/{whole.proofs}x{1 + whole.repairs}{heat}/{whole.max_tokens}t"
             key += "" if whole.enable_thinking else "/unthinking"
-        # A model of the same name at another address is another one. It draws at a temperature of its own.
+        # A model of the same name at another address is a different one. Its sampling temperature is its own.
         case EndpointRung(endpoint=at, whole=whole) if whole is not None:
             key = f"{time}/{whole.proofs}x{1 + whole.repairs}/{whole.max_tokens}t/{at.base_url}"
         case EndpointRung(endpoint=at, tactics=tactics) if tactics is not None:

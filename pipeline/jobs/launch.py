@@ -1,8 +1,8 @@
 """Start a job: `python -m pipeline.jobs.launch MODULE --spec spec.json`.
 
-Takes the locks of the job's GPUs (`pipeline.jobs.gpu_lock`), then runs the module. The garbage collector
-is off until `pipeline.jobs.protocol.run_job` turns it on: what modules make while they load stays to the end, and
-collecting meanwhile took an eighth of a check's processor time.
+Takes the locks of the job's GPUs (`pipeline.jobs.gpu_lock`), then runs the module. The garbage collector is off until
+`pipeline.jobs.protocol.run_job` turns it on: objects made while loading modules stay to the end, and collecting
+meanwhile took an eighth of a check's processor time.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ import sys
 
 def main() -> int:
     gc.disable()
-    # No package beside us is pydantic's plugin here, and to look for one reads the metadata of all of them.
+    # No installed package has a pydantic plugin for us, and the search would read the metadata of all of them.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
-    # Not before: most of what there is to load comes with it.
+    # Not before: most modules come with it.
     from pipeline.jobs.gpu_lock import arrive
 
     module, *words = sys.argv[1:]

@@ -1,4 +1,4 @@
-"""What a job asks of the Lean that it is given before it starts it: that it is there, and that it is Lean."""
+"""A job's checks of its Lean before the start: it exists, and it is Lean."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pipeline.lean.sandbox.command import SandboxError, bubblewrap_problem
 
 def hold_that_lean_is_there(backend: LeanBackend) -> None:
     """Raises:
-    JobError: nothing here runs Lean.
+    JobError: this machine has no Lean.
     """
     if backend.kind == "none":
         raise JobError("no_lean", f"no Lean: {backend.detail}", remedy="see `everlean doctor`")
 
 
 def hold_that_it_is_lean(backend: LeanBackend) -> None:
-    """Every job that starts Lean or lake asks this first.
+    """Refuse a stand-in, before any job starts Lean or lake.
 
     Raises:
         JobError: it is a stand-in for tests; or it needs a sandbox and none can be made here. That is the machine's
-            state and not the commit's, so it is said before a program's failure in a broken sandbox is taken for its
-            own.
+            fault, not the commit's, so it is reported before a program's failure in a broken sandbox can be blamed on
+            the program.
     """
     if backend.is_lean and backend.sandbox == "bubblewrap":
         problem = bubblewrap_problem()

@@ -1,7 +1,7 @@
-"""Parse the lines of a job, and refuse those that it may not write: a child's output becomes our data here.
+"""Parse the lines of a job, and refuse forbidden ones: a child's output becomes our data here.
 
-Owns the validation of `pipeline.jobs.protocol`'s lines, for the daemon, which records them, and for the server for
-editors, which passes them on. Everything here can run on any thread.
+Owns the validation of `pipeline.jobs.protocol`'s lines, for the daemon's records and for the server for editors.
+Everything here can run on any thread.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _MOST = 2**63 - 1
 
 
 class BadLineError(Exception):
-    """A job printed what it must not; the message says what. The job is at fault and is ended."""
+    """A job printed a forbidden line; the message names it. The job is at fault and is ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
-    """What a job was given, and with that what it may speak of.
+    """A job's assignment: the only things it may report on.
 
     Attributes:
-        branch: of the commit; "" where it is the newest of none.
-        project: the folder of the Lake project that it works in; "" is the root.
+        branch: of the commit; "" if it is no branch's newest.
+        project: the folder of its Lake project; "" is the root.
         spec: None while it waits in a plan.
     """
 
@@ -63,7 +63,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Events to append, all or nothing, and the hashes of the payloads that they cite."""
+    """Events to append, all or nothing, and the hashes of their payloads."""
 
     events: tuple[NewEvent, ...]
     cites: frozenset[str]
@@ -91,10 +91,10 @@ def parse_line(raw: bytes, *, job: Assignment, last: Result | Failure | None = N
     """Read one line of the job's standard output.
 
     Args:
-        last: the line that ended its output, if it has come.
+        last: the line that ended its output, if any.
 
     Raises:
-        BadLineError: it is not what `pipeline.jobs.protocol` allows, or not what this job may say.
+        BadLineError: it breaks `pipeline.jobs.protocol`, or is outside the job's assignment.
     """
     if last is not None:
         raise BadLineError(f"{raw[:120]!r}: comes after the last line (result or failure)")
@@ -146,7 +146,7 @@ def _event(item: Any, *, job: Assignment) -> NewEvent:
             f"{kind} version {item['schema_version']!r}, this version writes {cls.schema_version}"
         )
     try:
-        # By way of JSON text: strings become tuples and times exactly as they will when the log is read.
+        # By way of JSON text: strings become tuples and times exactly as in the log's reading.
         body = cls.model_validate_json(json.dumps(item["data"]))
     except ValidationError as error:
         raise ValueError(f"{kind}: {error}") from error
@@ -171,28 +171,28 @@ def _started(job: str, attempt: int) -> str:
 
 
 def _occasion(natural: str, *, job: Assignment) -> str:
-    """Distinguish the scans of one commit: a branch that is forced back to it has it scanned again.
+    """Distinguish the scans of one commit: a branch forced back to a commit is scanned there again.
 
-    The job's id names the occasion (it hashes the position of the observation), so a second attempt of the same
-    scan still repeats the first one's facts. What provers find is found once, whichever job finds it; a checker names
-    its job itself, since a proof is judged again on another commit.
+    The job's id identifies the scan (it hashes the position of the observation), so a second attempt of the same scan
+    repeats the first one's event ids. A prover's finding is the same in any job; a checker names its job itself, since
+    a proof is judged again on another commit.
     """
     return event_id("scan", job.job, natural) if job.kind == "scan" else natural
 
 
 def _check_body(body: EventBody, *, job: Assignment) -> None:
-    """A job speaks of its own repository, commit and self only, and of nothing better than it is."""
-    said = vars(body)  # to ask a model for a field that it lacks takes pydantic long
+    """Refuse facts beyond the job's repository, commit and self, or better than its means."""
+    said = vars(body)  # asking a pydantic model for a missing field is slow
     spoken_of = said.get("repository", job.repository)
-    # A new checkpoint is measured on the tasks before its own too, which are other repositories'.
+    # A new checkpoint is measured on earlier tasks too, from other repositories.
     tasks = job.spec.tasks if isinstance(job.spec, TrainSpec) else ()
     if spoken_of not in {job.repository, *(task.name for task in tasks)}:
         raise ValueError(f"{body.type}: repository is {spoken_of!r} and not {job.repository!r}")
     for name, value in said.items():
-        # The database's tables hold no larger one, and what is in the log already can be put into them only as it is.
+        # The database's tables hold no larger number, and the log's numbers go into them unchanged.
         if isinstance(value, int) and not -_MOST <= value <= _MOST:
             raise ValueError(f"{body.type}: {name} is {str(value)[:30]}, more than a table can hold")
-    # A scan goes on with the commits after its own, and is that of other branches at the same commit.
+    # A scan goes on with the next commits, and counts for other branches at the same commit.
     alike = job.spec.alike if isinstance(job.spec, ScanSpec) else ()
     then = job.spec.then if isinstance(job.spec, ScanSpec) else ()
     if isinstance(job.spec, CountSpec):
@@ -210,7 +210,7 @@ def _check_body(body: EventBody, *, job: Assignment) -> None:
     if (spoken := said.get("line", line := branch_line(job.branch, job.project))) != line:
         raise ValueError(f"{body.type}: line is {spoken!r} and not {line!r}")
     if body.type == "traced_file_removed":
-        return  # it says nothing of Lean
+        return  # it has no facts about Lean
     match job.kind:
         case "prove" | "check":
             _check_proof(body, job=job)
@@ -221,7 +221,7 @@ def _check_body(body: EventBody, *, job: Assignment) -> None:
 
 
 def _check_proof(body: EventBody, *, job: Assignment) -> None:
-    """A prover speaks of the sorries that it was given, a checker of the proofs; neither of any other."""
+    """Refuse facts of a prover about other sorries than its own, and of a checker about other proofs."""
     said = vars(body)
     sorry, proof = said.get("sorry"), said.get("proof")
     if job.kind == "prove":
@@ -265,7 +265,7 @@ def _check_proof(body: EventBody, *, job: Assignment) -> None:
 
 
 def _check_verified(body: ProofVerified, *, judged: ProofFound) -> None:
-    """A proof is verified as it was given, and by every required check."""
+    """Refuse a verification of another version, or without every required check."""
     version = CheckedVersion(sha=judged.sha, blob=judged.blob, byte_start=judged.byte_start)
     if body.version != version:
         raise ValueError(f"{body.type}: it is about {body.version}, and the job was given {version}")
@@ -274,7 +274,7 @@ def _check_verified(body: ProofVerified, *, judged: ProofFound) -> None:
 
 
 def _check_bump(body: EventBody, *, job: Assignment) -> None:
-    """A bump speaks of itself, and of what it was to raise."""
+    """Refuse facts of a bump about another bump."""
     if not isinstance(job.spec, BumpSpec):
         raise ValueError(f"{body.type}: the job was given no bump")
     for name in ("bump", "toolchain", "package", "rev"):
@@ -283,7 +283,7 @@ def _check_bump(body: EventBody, *, job: Assignment) -> None:
 
 
 def _check_effort(body: AttemptFinished) -> None:
-    """A negative amount would be credited to the day's budget."""
+    """Refuse negative amounts: they would be credited to the day's budget."""
     for name in ("goals_left", "nodes", "repl_calls", "seconds", "prompt_tokens", "completion_tokens", "usd"):
         value = getattr(body, name)
         if value is not None and value < 0:
@@ -291,7 +291,7 @@ def _check_effort(body: AttemptFinished) -> None:
 
 
 def _check_model(body: EventBody, *, job: Assignment) -> None:
-    """A trainer adds one link to the checkpoint that it was given; who evaluates speaks of the one to be measured."""
+    """Refuse a trainer's checkpoint on another parent than its own; an evaluation must be of its own checkpoint."""
     options: dict[str, str | None] = {"model": KINDS[job.kind].model}
     match job.spec:
         case TrainSpec(parent=parent):

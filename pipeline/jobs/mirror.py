@@ -1,9 +1,9 @@
-"""Reading objects straight out of a bare mirror, for jobs that need no worktree.
+"""Read objects from a bare mirror, for jobs without a worktree.
 
-Owns the plumbing commands (`ls-tree`, `diff-tree`, `cat-file --batch`) and their parsing. What a scan asks of each
-commit is answered by two processes of git that stay: a process for each question takes 3 ms, an answer 0.1. It fetches
-nothing and writes nothing; the daemon keeps the mirrors. Nothing here trusts a path, a size or a number of files that a
-repository chose: git itself hands out what a server made up, such as `../x`, or ten folders of ten folders of ten …
+Owns the plumbing commands (`ls-tree`, `diff-tree`, `cat-file --batch`) and their parsing. Two lasting processes of git
+answer a scan's questions about each commit: a new process takes 3 ms a question, an answer 0.1. It fetches nothing and
+writes nothing; the daemon keeps the mirrors. Nothing here trusts a path, a size or a number of files from a repository:
+git itself passes on a server's inventions, such as `../x`, or ten folders of ten folders of ten …
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _REGULAR = frozenset({"100644", _EXECUTABLE, "100664"})
 _STRANGE = {"120000": "a symbolic link", "160000": "a submodule"}
 _CHUNK = 1 << 20
 _MOST_LISTED_BYTES = 256 << 20
-"""Some two million files; no repository of Lean has a hundredth of it."""
+"""Some two million files; no Lean repository has a hundredth of it."""
 _LONGEST_PATH_BYTES = 4096
 _SHOWN_BYTES = 200
 _MOST_PROJECT_BYTES = 4 << 20
-"""A larger file of those that say what a project is says nothing."""
+"""A larger project file is ignored."""
 LARGEST_SHOWN_BYTES = 4 << 20
 """A larger file is not shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class TreeFile:
-    """A regular file of a tree. `problem` says why its path is none that can be used, and so the file is not read.
+    """A regular file of a tree. `problem` is the reason why its path cannot be used, so the file is not read.
 
-    `path` has `\\xNN` for bytes that are no UTF-8; of one that is too long it has the beginning and a hash.
-    `executable` is said of a commit's files (`Mirror.files`) alone.
+    `path` has `\\xNN` for bytes outside UTF-8; a path too long is its beginning and a hash. `executable` is set for a
+    commit's files (`Mirror.files`) alone.
     """
 
     path: str
@@ -62,8 +62,8 @@ class TreeFile:
 class Changes:
     """The differences between two commits, regular files only.
 
-    `present` are those of the second, `gone` those that it has not any more, `before` all that the first had.
-    `strange` are what the second has and is none: symbolic links and submodules, with a `problem` that says so.
+    `present` are files of the second, `gone` files missing in it, `before` all changed files of the first. `strange`
+    are entries of the second other than files: symbolic links and submodules, each with its `problem`.
     """
 
     present: tuple[TreeFile, ...]
@@ -73,7 +73,7 @@ class Changes:
 
 
 class _Git:
-    """A process of git that answers, as long as it is given lines."""
+    """A process of git that answers lines."""
 
     def __init__(self, command: list[str], name: str) -> None:
         self.name = name
@@ -89,13 +89,13 @@ class _Git:
 
     def ask(self, line: str) -> None:
         """Write a line."""
-        # One that ended says so by an answer that ends.
+        # A process's end shows in its answer.
         with contextlib.suppress(BrokenPipeError):
             self.stdin.write(line.encode())
             self.stdin.flush()
 
     def close(self, *, kill: bool = False) -> str:
-        """End the process; return what it wrote on standard error."""
+        """End the process; return its standard error."""
         if kill:
             self._process.kill()
         with contextlib.suppress(BrokenPipeError):
@@ -108,7 +108,7 @@ class _Git:
 
 
 class Mirror:
-    """One bare repository. Close it (or use `with`) to end the processes that read it."""
+    """One bare repository. Close it (or use `with`) to end its processes."""
 
     def __init__(self, path: Path) -> None:
         if not (path / "HEAD").is_file():
@@ -144,7 +144,7 @@ class Mirror:
             )
 
     def files(self, sha: str) -> Iterator[TreeFile]:
-        """Every regular file at a commit; symbolic links and submodules are left out."""
+        """Yield every regular file at a commit; symbolic links and submodules are left out."""
         for entry in _fields(self._git("ls-tree", "-r", "-z", "--full-tree", sha)):
             about, _, path = entry.partition(b"\t")
             mode, _, blob = about.decode("ascii").split(" ")
@@ -153,7 +153,7 @@ class Mirror:
                 yield replace(result, executable=True) if mode == _EXECUTABLE else result
 
     def staged_files(self) -> Iterator[TreeFile]:
-        """Every regular file of what is staged for the next commit."""
+        """Yield every staged regular file."""
         for entry in _fields(self._git("ls-files", "--stage", "-z", "--full-name")):
             about, _, path = entry.partition(b"\t")
             mode, blob, _ = about.decode("ascii").split(" ")
@@ -161,21 +161,21 @@ class Mirror:
                 yield _tree_file(path, blob)
 
     def saying(self, words: Iterable[str], sha: str | None) -> list[str]:
-        """Return the paths of the text files that have one of these words, at a commit or of what is staged.
+        """Return the text files with one of these words, at a commit or staged.
 
-        A file whose content is not here, as in a partial clone, is left out.
+        Files without content here, as in a partial clone, are left out.
         """
         where = ["--cached"] if sha is None else [sha]
         try:
             asked = (part for word in words for part in ("-e", word))
             said = self._git("grep", "-z", "-l", "-I", "-w", "--full-name", "-F", *asked, *where)
         except JobError:
-            return []  # git ends with 1 where no file has it
+            return []  # git ends with 1 if no file has it
         prefix = "" if sha is None else f"{sha}:"
         return [name.decode("utf-8", "replace").removeprefix(prefix) for name in _fields(said)]
 
     def projects(self, sha: str, files: Iterable[TreeFile] | None = None) -> tuple[Project, ...]:
-        """Return the Lake projects of a commit; `files` are all of it, where they are listed already."""
+        """Return the Lake projects of a commit; `files` are all its files, if listed already."""
         every = self.files(sha) if files is None else files
         named = {
             file.path: file.blob for file in every if file.readable and PurePosixPath(file.path).name in NAMES
@@ -188,14 +188,14 @@ class Mirror:
         return find_projects(named, read)
 
     def at_root(self, sha: str, name: str) -> TreeFile | None:
-        """The regular file of this name at a commit's root, if there is one."""
+        """Return the regular file of this name at a commit's root, if any."""
         path = name.encode()
         blob = self._root_of(sha)[1].get(path)
         return None if blob is None else _tree_file(path, blob)
 
     def text_at(self, sha: str, path: str, *, most_bytes: int) -> str | None:
-        """Return the text of a commit's file; None where there is none, or it is longer."""
-        if "\n" in path:  # ends the question
+        """Return the text of a commit's file; None if it is missing or longer."""
+        if "\n" in path:  # it would end the question
             return None
         result = self._object(f"{sha}:{path}", most_bytes=most_bytes)
         if result is None or result[1] != "blob" or isinstance(result[2], int):
@@ -207,7 +207,8 @@ class Mirror:
         old, new = self._root_of(base)[0], self._root_of(sha)[0]
         git = self._kept("diff-tree", "-r", "-z", "--no-renames", "--no-ext-diff", "--stdin")
         begins, ends = f"{old} {new}\n".encode(), f"end {secrets.token_hex(16)}\n".encode()
-        # A line that is no hash comes back as it is, and what waits with it. No repository knows it, to name a file so.
+        # A line other than a hash comes back unchanged, and flushes the answers before it. No repository can know it,
+        # to name a file so.
         git.ask(f"{old} {new}\n{ends.decode()}")
         answer = bytearray()
         while not answer.endswith(ends):
@@ -221,7 +222,7 @@ class Mirror:
         return _changes(bytes(answer[len(begins) : -len(ends)]))
 
     def staged(self, base: str) -> Changes:
-        """Return the changes from `base` to what is staged for the next commit."""
+        """Return the changes from `base` to the staged files."""
         return _changes(
             self._git(
                 "-c",
@@ -236,7 +237,7 @@ class Mirror:
         )
 
     def commit_of(self, name: str) -> str | None:
-        """Return the id of the commit that a person's name for it (branch, tag, `HEAD~2`, …) means here."""
+        """Return the commit id of a person's name for it (branch, tag, `HEAD~2`, …)."""
         try:
             said = self._git("rev-parse", "--verify", "--quiet", "--end-of-options", f"{name}^{{commit}}")
         except JobError:
@@ -244,14 +245,14 @@ class Mirror:
         return said.decode("ascii").strip()
 
     def merge_base(self, one: str, other: str) -> str | None:
-        """Return the newest commit that both come from, as far as the history is here."""
+        """Return the newest common ancestor of two commits, as far as the history is here."""
         try:
             return self._git("merge-base", one, other).decode("ascii").split()[0]
         except JobError:
             return None
 
     def first_parents(self, name: str) -> list[tuple[str, int]]:
-        """Return a commit and its first ancestors, those that are here, oldest first, with the committers' times."""
+        """Return a commit and its first-parent ancestors present here, oldest first, with the committers' times."""
         said = self._git("log", "--first-parent", "--reverse", "--format=%H %ct", "--end-of-options", name)
         return [(sha, int(seconds)) for sha, seconds in (line.split() for line in said.decode().splitlines())]
 
@@ -264,10 +265,10 @@ class Mirror:
         return self._git("rev-parse", "--is-shallow-repository").strip() == b"true"
 
     def read(self, blob: str, *, most_bytes: int) -> bytes | int:
-        """A blob's bytes, or its size where that is over `most_bytes` (it is then never held in memory).
+        """Return a blob's bytes, or its size if over `most_bytes` (it is then never held in memory).
 
         Raises:
-            JobError: The mirror does not have it.
+            JobError: the mirror lacks it.
         """
         result = self._object(blob, most_bytes=most_bytes)
         if result is None or result[1] != "blob":
@@ -278,8 +279,8 @@ class Mirror:
         """Write a blob into a new file, piece by piece; return its size. One of more than `most_bytes` is not written.
 
         Raises:
-            JobError: The mirror does not have it.
-            OSError: the file is there, or the system refused; this mirror has to be closed.
+            JobError: the mirror lacks it.
+            OSError: the file exists, or the system refused; close this mirror then.
         """
         about = self._ask(blob)
         if about is None or about[1] != "blob":
@@ -306,7 +307,7 @@ class Mirror:
         return self._root[1:]
 
     def _object(self, name: str, *, most_bytes: int) -> tuple[str, str, bytes | int] | None:
-        """Return an object's id, kind and bytes, in place of which its size where that is over `most_bytes`."""
+        """Return an object's id, kind and bytes, or its size if over `most_bytes`."""
         about = self._ask(name)
         if about is None:
             return None
@@ -317,7 +318,7 @@ class Mirror:
         return digest, kind, b"".join(self._chunks(name, size))
 
     def _ask(self, name: str) -> tuple[str, str, int] | None:
-        """Return an object's id, kind and size; its bytes have to be read (`_chunks`) before another is asked for."""
+        """Return an object's id, kind and size; read its bytes (`_chunks`) before the next question."""
         git = self._kept("cat-file", "--batch")
         git.ask(f"{name}\n")
         header = git.stdout.readline().decode("ascii", "replace").split()
@@ -325,11 +326,11 @@ class Mirror:
             said = self._processes.pop(git.name).close(kill=True)
             raise self._failed(git.name, f"ended: {said}")
         if len(header) != 3:
-            return None  # "missing", or "ambiguous" of a short name
+            return None  # "missing", or "ambiguous" for a short name
         return header[0], header[1], int(header[2])
 
     def _chunks(self, name: str, size: int) -> Iterator[bytes]:
-        """Yield the bytes of the object that was asked for."""
+        """Yield the bytes of the requested object."""
         git = self._kept("cat-file", "--batch")
         while size:
             chunk = git.stdout.read(min(size, _CHUNK))
@@ -398,14 +399,14 @@ class Mirror:
 
 
 def _environment() -> dict[str, str]:
-    """No prompts, no locks, no replaced objects, no lazy fetches: the mirror's own objects and nothing else."""
+    """No prompts, no locks, no replaced objects, no lazy fetches: only the mirror's own objects."""
     return {
         **os.environ,
         "LC_ALL": "C",
         "GIT_TERMINAL_PROMPT": "0",
         "GIT_OPTIONAL_LOCKS": "0",
         "GIT_NO_REPLACE_OBJECTS": "1",
-        # Versions before 2.44 do not know it; without a protocol they cannot fetch either.
+        # Versions before 2.44 ignore it; without a protocol they cannot fetch either.
         "GIT_NO_LAZY_FETCH": "1",
         "GIT_ALLOW_PROTOCOL": "none",
     }
@@ -459,7 +460,7 @@ def _tree_file(path: bytes, blob: str) -> TreeFile:
 
 
 def file_of(mirrors: Path, repository: str, blob: str) -> bytes | None:
-    """Return a version of a file, to be shown; None where the repository's mirror does not have it, or it is large."""
+    """Return a version of a file, for display; None if the repository's mirror lacks it, or it is large."""
     mirror = mirrors / f"{slug(repository)}.git"
     if not os.access(mirror / "HEAD", os.R_OK):
         return None

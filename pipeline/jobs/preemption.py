@@ -1,6 +1,6 @@
 """Preempt a long job: at SIGTERM it saves its state and exits with a status of its own.
 
-Around the part that can save, and in it wherever everything is in a state that can be gone on from:
+Around the part that can save, and inside it wherever the state can be resumed:
 
     with preemption.region():
         for step in steps:
@@ -9,10 +9,10 @@ Around the part that can save, and in it wherever everything is in a state that 
                 save()
                 raise preemption.Yielded(f"step {step} is saved")
 
-Outside a region SIGTERM ends a job at once, which harms nothing either: it resumes from its last save. So does a
-second SIGTERM inside one, but for a process that a job has started beside others, which may hear of one stop from the
-system and from the job. Where SIGTERM is not a job's (`pipeline.jobs.protocol.run_job`), as in a program that only
-uses these modules, a region changes nothing.
+Outside a region SIGTERM ends a job at once, which is harmless: it resumes from its last save. So does a second SIGTERM
+inside one, except in a process started by a job beside others: the system and the job may both send it one stop. If
+SIGTERM is not a job's (`pipeline.jobs.protocol.run_job`), as in a program that only uses these modules, a region
+changes nothing.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from contextlib import contextmanager
 from types import FrameType
 
 STATUS = 75
-"""EX_TEMPFAIL of sysexits.h: what it did is saved, and it shall be started again."""
+"""EX_TEMPFAIL of sysexits.h: the work is saved, and the job shall be started again."""
 CLEANUP_S = 10.0
-"""A process that SIGTERM ends may clean up for this long; SIGALRM kills it then."""
+"""Time for a process to clean up after SIGTERM; then SIGALRM kills it."""
 
 _asked = False
 _inside = False
@@ -33,7 +33,7 @@ _twice = True
 
 
 class Yielded(SystemExit):
-    """The job has saved where it is, which `saved` says, and ends. No error: nothing catches it on the way out."""
+    """The job saved its state, described in `saved`, and ends. No error: nothing catches it on the way out."""
 
     def __init__(self, saved: str) -> None:
         super().__init__(STATUS)
@@ -49,13 +49,13 @@ def arm(*, twice: bool = True) -> None:
 
 @contextmanager
 def region(of_any: Callable[[bool], bool] = bool) -> Iterator[None]:
-    """Turn SIGTERM into a request that `wanted` reports, until the end of the block. On the main thread.
+    """Turn SIGTERM into a request reported by `wanted`, until the end of the block. On the main thread.
 
     Args:
-        of_any: returns whether it is so in any of the processes that do the same work, each of which asks.
+        of_any: returns whether the flag is set in any of the processes of the same work; each of them calls it.
 
     Raises:
-        Yielded: someone asked, and the block came to its end.
+        Yielded: the job was preempted, and the block came to its end.
     """
     global _inside  # noqa: PLW0603
     if signal.getsignal(signal.SIGTERM) is not _end:
@@ -79,12 +79,12 @@ def listen() -> None:
 
 
 def wanted() -> bool:
-    """Return whether this job was preempted."""
+    """Return whether the job was preempted."""
     return _asked
 
 
 def _end(number: int, _frame: FrameType | None) -> None:
-    # The exception may break a step of an event loop, whose end then waits for ever for what that step was to do.
+    # The exception may break a step of an event loop, and the loop's end would wait forever for it.
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, CLEANUP_S)
     raise SystemExit(128 + number)

@@ -1,7 +1,9 @@
 """The protocol between a job and the daemon: a specification file in, JSON lines on standard output out.
 
-A job is `python -m pipeline.<kind> --spec spec.json`. It owns no database: it asks for events to be appended,
-and the daemon alone writes them. Lines that a job prints, each one JSON object with the key `line`:
+A job is `python -m pipeline.<kind> --spec spec.json`. It has no database: it requests events, and the daemon alone
+writes them.
+
+Lines that a job prints, each one JSON object with the key `line`:
 
     progress  {"done": 3, "total": 10, "note": "Basic.lean"}       shown by `everlean jobs`, not recorded
     events    {"events": [{stream, event_id, type, schema_version, data, occurred_at?}]}
@@ -10,9 +12,9 @@ and the daemon alone writes them. Lines that a job prints, each one JSON object 
     failure   {"reason", "message", "remedy", "deterministic", "peak_rss_bytes"}
                                                                    the last line of one that did not
 
-Payloads named by a `BlobRef` are first written to the staging folder under their SHA-256 (`stage`), complete
-and fsynced, then cited. Every job's `main` calls `run_job` with the class of its specification
-(`pipeline.jobs.specs`). A job that needs a secret reads it from an inherited pipe (`KEY_PIPE`).
+Payloads named by a `BlobRef` are first written to the staging folder under their SHA-256 (`stage`), complete and
+fsynced, then cited. Every job's `main` calls `run_job` with the class of its specification (`pipeline.jobs.specs`). A
+job that needs a secret reads it from an inherited pipe (`KEY_PIPE`).
 """
 
 from __future__ import annotations
@@ -43,13 +45,13 @@ if TYPE_CHECKING:
 
 SPEC_SCHEMA = 1
 BAD_INPUT = "bad_input"
-"""Why a job fails one of whose inputs is not what its specification names."""
+"""Reason of a job's failure with an input other than its specification's."""
 KEY_PIPE = "EVERLEAN_KEY_PIPE"
-"""The environment variable with the number of the descriptor that a job reads its key from."""
+"""The environment variable with the number of the key's descriptor."""
 HUB_PIPE = "EVERLEAN_HUB_PIPE"
-"""The same, of a key for downloads from Hugging Face's hub."""
+"""The same for a key to Hugging Face's hub."""
 KEY_PROBLEM = "EVERLEAN_KEY_PROBLEM"
-"""The environment variable that says why a job's key cannot be used."""
+"""The environment variable with the reason why a job's key cannot be used."""
 _SEE = "start the daemon again, so that it writes the specification anew; pipeline/jobs/specs.py says what it takes"
 SpecCo = TypeVar("SpecCo", covariant=True)
 SpecT = TypeVar("SpecT", bound="BaseModel")
@@ -57,12 +59,12 @@ SpecT = TypeVar("SpecT", bound="BaseModel")
 
 @dataclass(frozen=True, slots=True)
 class JobKey:
-    """The one key that a job is handed, if it is handed one. `pipeline.endpoint.credentials.job_key` reads it.
+    """A job's one key, if any. `pipeline.endpoint.credentials.job_key` reads it.
 
     Attributes:
         key: shorter than any pipe's buffer.
-        problem: why there is none that can be used; the job reports it.
-        hub: it is for Hugging Face's hub, and no endpoint is to see it.
+        problem: why no key can be used; the job reports it.
+        hub: it is for Hugging Face's hub, and no endpoint may see it.
     """
 
     key: str | None = field(default=None, repr=False)
@@ -85,7 +87,7 @@ class JobError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What inputs are made of: the log, its view, and the folder of contents (`pipeline.jobs.inputs.InputStore`)."""
+    """The sources of inputs: the log, its view, and the folder of contents (`pipeline.jobs.inputs.InputStore`)."""
 
     events_db: Path
     database_db: Path
@@ -98,13 +100,13 @@ class JobSpec(Generic[SpecCo]):
 
     Attributes:
         directory: the attempt's own folder (spec, log, lock, staging).
-        parameters: what to do, of the kind's class in `pipeline.jobs.specs`.
-        gpus: the UUIDs of those that it leases, or their names where the machine is another.
-        gpu_locks: their lock files, in the order in which they are taken (`pipeline.jobs.launch`).
-        worktree: the commit's files, for the kinds that have a worktree.
-        mirror: the bare repository, for the kinds that read it.
-        inputs: what was frozen of the log and the view for this job.
-        sources: what its inputs are made of; for `pipeline.freeze` alone, never for the job.
+        parameters: the job's task, in the kind's class of `pipeline.jobs.specs`.
+        gpus: the UUIDs of its leased GPUs, or their names if the machine is another.
+        gpu_locks: their lock files, in the order of locking (`pipeline.jobs.launch`).
+        worktree: the commit's files, for kinds with a worktree.
+        mirror: the bare repository, for kinds that read it.
+        inputs: this job's frozen copies from the log and the view.
+        sources: the sources of its inputs; for `pipeline.freeze` alone, never for the job.
     """
 
     job: str
@@ -125,7 +127,7 @@ class JobSpec(Generic[SpecCo]):
 
     @property
     def log(self) -> Path:
-        """What it writes on standard error."""
+        """Its standard error."""
         return self.directory / "stderr.log"
 
     @property
@@ -164,7 +166,7 @@ class JobSpec(Generic[SpecCo]):
         """Return the file of an input, verified.
 
         Raises:
-            JobError: there is no such input, or the file has another content.
+            JobError: the job has no such input, or the file has another content.
         """
         try:
             return self.inputs.path(name)
@@ -174,9 +176,9 @@ class JobSpec(Generic[SpecCo]):
     def write(self: JobSpec[SpecT]) -> Path:
         """Write the specification into the attempt's folder; return the file.
 
-        Beside the inputs it lists the folders that the job uses by path, for whoever runs it elsewhere.
+        Beside the inputs it lists the folders used by path, for a run elsewhere.
         """
-        # It brings pydantic, which a check of a pull request does without.
+        # The import needs pydantic, which the check of a pull request does without.
         from pipeline.jobs.spec import folders_of
 
         path = self.directory / "spec.json"
@@ -196,7 +198,7 @@ class JobSpec(Generic[SpecCo]):
             if self.sources is None
             else {name: str(path) for name, path in asdict(self.sources).items()},
         }
-        # Straight to text: as dictionaries the sorries of a large branch would be the daemon's largest thing.
+        # Straight to text: as dictionaries the sorries of a large branch would be the largest thing in the daemon.
         with path.open("w", encoding="utf-8") as file:
             file.write(json.dumps(about, ensure_ascii=False).removesuffix("}"))
             file.write(', "parameters": ')
@@ -206,7 +208,7 @@ class JobSpec(Generic[SpecCo]):
 
     @staticmethod
     def read(path: Path) -> JobSpec[dict[str, Any]]:
-        """Read what `write` wrote; the parameters are not looked at (`of`)."""
+        """Read a specification written by `write`; the parameters stay unread (`of`)."""
         data = json.loads(path.read_text(encoding="utf-8"))
         if data.get("schema") != SPEC_SCHEMA:
             raise JobError(
@@ -236,7 +238,7 @@ class JobSpec(Generic[SpecCo]):
         """Return this specification with its parameters read as `cls`.
 
         Raises:
-            JobError: a field is missing, unknown, or has a value that it does not take.
+            JobError: a field is missing, unknown or invalid.
         """
         from pydantic import ValidationError
 
@@ -249,19 +251,19 @@ class JobSpec(Generic[SpecCo]):
         return self.having(parameters)
 
     def having(self, parameters: SpecT) -> JobSpec[SpecT]:
-        """Return the specification of the same attempt with these parameters in place of its own."""
+        """Return the same attempt's specification with other parameters."""
         return replace(self, parameters=parameters)  # type: ignore[return-value, arg-type]
 
 
 def bad_spec(kind: str, what: str) -> JobError:
-    """Return the failure of a specification that cannot be worked on."""
+    """Return the failure for an unusable specification."""
     message = f"the {kind} job's specification cannot be read: {what}"
     return JobError("bad_spec", message, remedy=_SEE, deterministic=True)
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """An event that a job asks for. `natural_key` makes its id, so asking twice records once."""
+    """A requested event. `natural_key` determines its id, so repeated requests record it once."""
 
     stream: str
     body: EventBody
@@ -301,7 +303,7 @@ class Reporter:
             self._line("events", {"events": lines})
 
     def stage(self, payload: bytes) -> BlobRef:
-        """Put a payload where the daemon will fetch it; returns the reference to cite. Safe to repeat."""
+        """Stage a payload for the daemon; return the reference to cite. Safe to repeat."""
         from store.events.base import BlobRef
 
         digest = hashlib.sha256(payload).hexdigest()
@@ -329,10 +331,10 @@ class Reporter:
 
 
 def peak_rss_bytes() -> int | None:
-    """Return the most memory that this process or one of its ended children held; None where /proc does not say.
+    """Return the peak memory of this process or one of its ended children; None if /proc does not give it.
 
-    The job says so itself because `wait4` cannot: on Linux the figure that it gives begins at what the parent held
-    when it forked, so that every small job would seem as large as the daemon.
+    The job reports it because `wait4` cannot: on Linux its figure begins at the parent's size at the fork, so every
+    small job would seem as large as the daemon.
     """
     import resource
 
@@ -345,7 +347,7 @@ def peak_rss_bytes() -> int | None:
 
 
 def hold_lock(spec: JobSpec[Any]) -> Lock:
-    """Hold the attempt's lock for as long as this process lives, so that a restarted daemon can find it."""
+    """Hold the attempt's lock for this process's life, so that a restarted daemon finds it."""
     try:
         held = lock(spec.lock, wait_s=0)
     except HeldError as error:
@@ -365,17 +367,17 @@ def run_job(
     """Read `--spec`, hold the lock, do the work, print its outcome; return the exit status.
 
     Args:
-        cls: the class of the job's specification, or one for each kind that the module runs.
-        work: does the work.
-        alone: this process is the attempt's first, which holds the lock, and not one that the first has started.
+        cls: the class of the job's specification, or one for each kind run by the module.
+        work: the job's work.
+        alone: this process is the attempt's first and holds the lock, rather than a child of the first.
 
-    The status is 0, 1 on failure, and `pipeline.jobs.preemption.STATUS` where the job was preempted and has saved
-    its state. Anything but a JobError is a defect of ours: it is reported as `crashed`, with its traceback on
-    standard error, and can be retried.
+    The status is 0, 1 on failure, and `pipeline.jobs.preemption.STATUS` if the job was preempted and saved its state.
+    Anything but a JobError is a defect of ours: it is reported as `crashed`, with its traceback on standard error, and
+    can be retried.
     """
     if (
         not gc.isenabled()
-    ):  # `pipeline.jobs.launch`: what is loaded by now stays until the end, and is looked at no more
+    ):  # `pipeline.jobs.launch`: the modules loaded so far stay until the end, out of the collector's sight
         gc.freeze()
         gc.enable()
     parser = argparse.ArgumentParser(description=work.__doc__)
@@ -418,7 +420,7 @@ def reported(reporter: Reporter, work: Callable[[], dict[str, Any]]) -> int:
     except JobError as error:
         reporter.failure(error)
     except (Exception, BaseExceptionGroup) as error:
-        # A task group wraps what ended it; a job has one reason.
+        # A task group wraps its errors; a job has one reason.
         wanted = error.split(JobError)[0] if isinstance(error, BaseExceptionGroup) else None
         if wanted is not None:
             first = first_error(wanted)
@@ -437,9 +439,9 @@ def reported(reporter: Reporter, work: Callable[[], dict[str, Any]]) -> int:
 
 
 def first_error(error: BaseException) -> BaseException:
-    """Return the first error that ended a task group; an error of another kind as it is.
+    """Return the first error of a task group; any other error as it is.
 
-    A task group's own text says only how many errors there were.
+    A task group's own text gives only the number of errors.
     """
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
@@ -447,9 +449,9 @@ def first_error(error: BaseException) -> BaseException:
 
 
 def end_with_the_daemon() -> None:
-    """Request a SIGTERM from the kernel when the daemon dies, so that no process of its outlives it.
+    """Request a SIGTERM from the kernel at the daemon's death, so that none of its processes outlives it.
 
-    By the process itself: between fork and exec in the daemon, beside its other threads, would be the wrong place.
+    Done by the process itself: the daemon, with its other threads, must not do it between fork and exec.
     """
     daemon = os.environ.get("EVERLEAN_DAEMON_PID", "")
     if not daemon.isdecimal() or not sys.platform.startswith("linux"):
@@ -458,5 +460,5 @@ def end_with_the_daemon() -> None:
 
     pr_set_pdeathsig = 1
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, int(signal.SIGTERM), 0, 0, 0)
-    if os.getppid() != int(daemon):  # it died before we asked
+    if os.getppid() != int(daemon):  # it died before the request
         raise SystemExit(128 + signal.SIGTERM)

@@ -1,6 +1,6 @@
-"""The class of all specifications of jobs (`pipeline.jobs.specs`), the folders that one names, and where a key is.
+"""The class of all specifications of jobs (`pipeline.jobs.specs`), the folders in one, and a key's place.
 
-By itself, since a node carries specifications of every kind and loads none of their classes.
+A module of its own, since a node carries specifications of every kind and loads none of their classes.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ class KeyPlace:
 
 
 HUB_KEY = KeyPlace("hf-token", "HF_TOKEN", hub=True)
-"""Of gated and private models: a job that names a model of the hub is handed it."""
+"""For gated and private models: a job with a model of the hub gets it."""
 
 
 def hub_key(model: str) -> KeyPlace | None:
-    """Return the place of the key that loading a model may take; None for a folder's path, and for no model."""
+    """Return the place of the key for loading a model; None for a folder's path, or no model."""
     return HUB_KEY if model and not model.startswith("/") else None
 
 
 class Spec(BaseModel):
-    """A part of a job's specification. Frozen; a field that is unknown, missing or of another type is an error."""
+    """A part of a job's specification. Frozen; an unknown or missing field, or one of another type, is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
 
 
 def folders_of(spec: BaseModel) -> dict[str, Path]:
-    """Return the folders and files that a specification names by path (checkpoints, toolchains, caches), by field."""
+    """Return the folders and files in a specification (checkpoints, toolchains, caches), by field."""
     result: dict[str, Path] = {}
 
     def look(name: str, value: object) -> None:

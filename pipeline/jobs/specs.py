@@ -1,7 +1,7 @@
 """The specifications of jobs, one frozen class a kind.
 
-The daemon and the server for editors construct them, `pipeline.jobs.protocol.run_job` reads them back in the job. What
-says where a job runs and not what it does (its folder, its worktree, its GPU) is `pipeline.jobs.protocol.JobSpec`.
+The daemon and the server for editors construct them; `pipeline.jobs.protocol.run_job` reads them in the job. The place
+of a job (its folder, its worktree, its GPU) belongs to `pipeline.jobs.protocol.JobSpec`.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class ScanKnown(Spec):
     """The view's knowledge of a branch when its scan starts.
 
     Attributes:
-        files: blobs by path, where `ScanSpec.base` cannot be compared with: it was scanned with other patterns, or the
-            mirror has lost it. None: compare with `base`.
+        files: blobs by path, if `ScanSpec.base` is of no use: it was scanned with other patterns, or the mirror has
+            lost it. None: compare with `base`.
         sorries: the sorries in the branch's source.
-        closed: ids of sorries that were filled or removed; one that comes back is reopened.
-        proofs: our proofs of the repository's sorries that were not rejected.
+        closed: ids of filled and removed sorries; one that returns is reopened.
+        proofs: our proofs of the repository's sorries, without rejected ones.
         sorries_of_others: sorries in the source of the repository's other branches.
         declarations: of all of the repository's branches.
         projects: the Lake projects, as of the last scan.
-        challenges: the modules that a comparator.json names, as of the last scan.
+        challenges: the modules named by a comparator.json, as of the last scan.
     """
 
     files: dict[str, str] | None = None
@@ -64,10 +64,10 @@ class ScanLimits(Spec):
 
     Attributes:
         sorries_per_file: sorries of one file.
-        sorries: sorries of a branch that are followed at one time.
+        sorries: followed sorries of a branch at one time.
         sorries_of_repository: those of all branches.
         declarations_per_file: declarations of one file.
-        declarations: declarations of the files that one scan reads.
+        declarations: declarations of the files read by one scan.
         declarations_of_repository: those of all files of all branches.
     """
 
@@ -85,10 +85,10 @@ class ScanSpec(Spec):
     Attributes:
         base: the previously scanned commit of the branch; None: read every file.
         include, exclude: path patterns (`pipeline.lean.source.globs`).
-        by_files: `known.files` is needed.
-        limits: what is taken at most.
-        then: the commits of the branch that come after, oldest first; the job goes on with them for some seconds.
-        alike: other branches at this commit, of which nothing is scanned either: theirs is the same scan.
+        by_files: the scan needs `known.files`.
+        limits: the scan's maxima.
+        then: later commits of the branch, oldest first; the job goes on with them for some seconds.
+        alike: other unscanned branches at this commit: theirs is the same scan.
         known: filled in when the job starts.
     """
 
@@ -109,7 +109,7 @@ class ScanSpec(Spec):
 
 
 class CountSpec(Spec):
-    """Count the sorries of commits that a branch had before its first sight.
+    """Count the sorries of commits before a branch's first scan.
 
     Attributes:
         commits: in their order.
@@ -132,9 +132,9 @@ class BuildSpec(Spec):
     Attributes:
         lean: for the commit's toolchain.
         cache: the cache folder.
-        memory_bytes: of lake and all that it starts.
+        memory_bytes: of lake and its processes.
         disk_bytes: of the packages and the project together.
-        hosts: names and globs that the step with a network may reach.
+        hosts: names and globs reachable by the step with a network.
         modules: what to build; () is the default targets.
         schemes: allowed in packages' URLs.
         folder: of the Lake project; "" is the root.
@@ -157,12 +157,12 @@ class BuildSpec(Spec):
 # ---- trace: Lean's account of every file of a commit
 
 TRACER_VERSION = "4"
-"""Raise it when a trace would say something else of the same file: all is then traced again."""
+"""Raise it with each change of the trace of an unchanged file: everything is then traced again."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownFile:
-    """A file as a line has it: the key that it was traced under, and what its trace holds."""
+    """A line's file: the key of its trace, and the trace's contents."""
 
     key: str
     theorems: int
@@ -175,7 +175,7 @@ class KnownFile:
 
 @dataclass(frozen=True, slots=True)
 class StatedGoal:
-    """The goal that was last recorded of a sorry, and of which text."""
+    """The last recorded goal of a sorry, with its text's hashes."""
 
     goal: str
     statement_hash: str
@@ -184,7 +184,7 @@ class StatedGoal:
 
 @dataclass(frozen=True, slots=True)
 class OpenSorry:
-    """A sorry of the branch, as the view knows it."""
+    """A sorry of the branch, from the view."""
 
     sorry: str
     path: str
@@ -212,7 +212,7 @@ class TraceKnown(Spec):
 
 
 class TraceSpec(Spec):
-    """Trace one commit, as far as it differs from what its line has.
+    """Trace one commit, as far as it differs from its line's files.
 
     Attributes:
         url, name: of the repository, for the record; the name is like "owner/repo".
@@ -220,7 +220,7 @@ class TraceSpec(Spec):
         file_timeout_s: Lean's time for one file.
         limits: of Lean's processes; each works on one file.
         folder: of the Lake project; "" is the root.
-        without: the folders in it that are projects of their own.
+        without: the folders in it with projects of their own.
         known: filled in when the job starts.
     """
 
@@ -242,7 +242,7 @@ class TraceSpec(Spec):
 # ---- prove: one rung of the ladder on some sorries of one commit
 
 UNANSWERED = "unanswered"
-"""Why a job fails whose model or endpoint failed to answer, and has answered no request since."""
+"""Reason of a job's failure if its model or endpoint answered no request since a failure."""
 OF_AN_ENDPOINT = frozenset(
     {
         "auth_failed",
@@ -257,20 +257,21 @@ OF_AN_ENDPOINT = frozenset(
         "above_cap",
     }
 )
-"""Why an endpoint answers no request at all. Too many requests, an error of the server, no answer or an unreadable one
-may be one request's trouble: those fail that sorry, and the others continue; `UNANSWERED` is where all fail."""
+"""Reasons of an endpoint to answer no request at all. Too many requests, a server error, no answer or an unreadable one
+may concern one request: the sorry's attempt fails, and the others continue; if all fail, the reason is `UNANSWERED`.
+"""
 OF_THE_JOB = OF_AN_ENDPOINT | {UNANSWERED, "model_not_loaded", "bad_model", "program_missing"}
-"""Why a job fails whichever sorries it has: its model, its endpoint or its program cannot be asked."""
+"""Reasons that fail a job with any sorries: its model, its endpoint or its program is out of use."""
 OF_THE_MACHINE = OF_THE_JOB | {"lean_does_not_start", "database"}
-"""Reasons that may pass in hours: nothing is wrong with the sorries, and the job is worth another try."""
+"""Reasons that may pass in hours: the sorries are fine, and the job is worth another try."""
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
     """The limits of a search for one sorry: states expanded, seconds, and seconds of one tactic.
 
-    The seconds are the clock's: waiting for a model or for a process is in them. `calls` bounds the tactics that are
-    sent to Lean; what is replayed after a crash or a restart is not counted.
+    The seconds are the clock's: they include waiting for a model or for a process. `calls` bounds the tactics sent to
+    Lean; replays after a crash or a restart are not counted.
     """
 
     nodes: int
@@ -281,7 +282,7 @@ class Budget:
 
 @dataclass(frozen=True, slots=True)
 class SorryToProve:
-    """A sorry that a prove job must fill, as the view knows it."""
+    """A sorry for a prove job, from the view."""
 
     sorry: str
     path: str
@@ -294,12 +295,12 @@ class SorryToProve:
 
 
 MOST_LEMMAS = 1000
-"""The maximum of a branch's lemmas, the newest first, from which a search takes the nearest to its goal."""
+"""Maximum of a branch's lemmas, the newest first; a search takes those nearest to its goal."""
 
 
 @dataclass(frozen=True, slots=True)
 class KnownProof:
-    """A known proof: what it is, for people, and its tactics, in order."""
+    """A known proof: its description for people, and its tactics, in order."""
 
     said: str
     tactics: tuple[str, ...]
@@ -307,15 +308,15 @@ class KnownProof:
 
 @dataclass(frozen=True, slots=True)
 class Stated:
-    """A proved theorem that states the same as a sorry's declaration (`store.view.transfers`).
+    """A proved theorem with the same statement as a sorry's declaration (`store.view.transfers`).
 
     Attributes:
         name: the full name.
         place: repository and file, for people.
-        citable: the sorry's file may know it by its name.
+        citable: the sorry's file may cite its name.
         statement: the theorem as its source has it, up to its proof; "" if unknown.
         goal: Lean's text of it; "" if unknown.
-        proof: what stands behind its `:=`; "" if unknown.
+        proof: the text after its `:=`; "" if unknown.
     """
 
     name: str
@@ -328,7 +329,7 @@ class Stated:
 
 @dataclass(frozen=True, slots=True)
 class Lemma:
-    """The statement of a sorry that is still in the source, with a proof that passed the gate.
+    """The statement of a sorry still in the source, with a proof accepted by the gate.
 
     Attributes:
         sorry: its id.
@@ -349,25 +350,25 @@ class Lemma:
 
 @dataclass(frozen=True, slots=True)
 class EarlierAttempt:
-    """What was tried before, as a program is told."""
+    """An earlier attempt, as a program gets it."""
 
     by: str
-    """What tried, such as "tactics, rung 0"; "this program" for a run of the same attempt"""
+    """The author, such as "tactics, rung 0"; "this program" for a run of the same attempt"""
     outcome: str
     """`exhausted`, `budget`, `disproved`, `unsupported` or `error`; `refused` for a run of the same attempt"""
     text: str
-    """What stood in the sorry's place; empty where it is not known"""
+    """The text in the sorry's place; empty if unknown"""
     messages: list[str]
-    """What Lean, or the rules, said against it, or how far it got"""
+    """Objections of Lean or the rules, or the progress made"""
 
 
 class ProveKnown(Spec):
-    """The view's knowledge of a branch when a prove job is first started: its input `known.json`.
+    """The view's knowledge of a branch at the first start of a prove job: its input `known.json`.
 
     Attributes:
         proofs: the repository's known proofs by sorry, without duplicates.
-        stated: by sorry, theorems that state the same; the nearest first.
-        lemmas: those that the branch's searches may cite, one proof a sorry, the newest first.
+        stated: by sorry, theorems with the same statement; the nearest first.
+        lemmas: those citable by the branch's searches, one proof a sorry, the newest first.
         attempts: the earlier attempts by sorry, the newest last; for a program alone.
     """
 
@@ -379,11 +380,11 @@ class ProveKnown(Spec):
 
 KNOWN, CORPUS, NO_CORPUS, DATASET = "known.json", "corpus.jsonl", "no-corpus.json", "dataset/"
 ACCEPTED_KEYS = "accepted-keys.txt"
-"""Names of inputs; of the last the beginning (`pipeline.freeze`)."""
+"""Names of inputs; `DATASET` is a prefix (`pipeline.freeze`)."""
 
 
 class GeneratorSpec(Spec):
-    """A model that runs in the job, and how its answers are drawn. `path`: a folder, or a name of the hub."""
+    """A model that runs in the job, and the sampling of its answers. `path`: a folder, or a name on the hub."""
 
     path: str
     device: str = "auto"
@@ -392,14 +393,14 @@ class GeneratorSpec(Spec):
 
 
 WORDS = "bm25"
-"""What finds premises without a trained retriever, or beside one."""
+"""The premise finder without a trained retriever, or beside one."""
 
 
 class RetrieverSpec(Spec):
-    """What finds premises: a retriever's checkpoint in its chain, BM25 (`WORDS`), or both ("<checkpoint>+bm25").
+    """A premise finder: a retriever's checkpoint in its chain, BM25 (`WORDS`), or both ("<checkpoint>+bm25").
 
-    A prove job searches those of its input `CORPUS`, a training those of its dataset. `premises` is how many a goal is
-    shown.
+    A prove job searches the premises of its input `CORPUS`, a training those of its dataset. `premises` is their number
+    for a goal.
     """
 
     chain: Path
@@ -422,8 +423,9 @@ class ProgressSpec(Spec):
 
 
 class WholeSpec(Spec):
-    """Whole proofs: how many a turn, how many turns after the first, how many tokens each, and whether a local model is
-    told to think before it answers."""
+    """Whole proofs: the number a turn, the turns after the first, the tokens of each, and whether a local model thinks
+    before it answers.
+    """
 
     proofs: _Positive = 4
     repairs: _Count = 2
@@ -432,7 +434,7 @@ class WholeSpec(Spec):
 
 
 class EndpointTactics(Spec):
-    """Tactics from an endpoint: how many a state, and how they are drawn."""
+    """Tactics from an endpoint: the number a state, and their sampling."""
 
     candidates: _Positive = 4
     temperature: _Temperature = 0.7
@@ -443,11 +445,10 @@ class EndpointSpec(Spec):
     """A model behind an OpenAI-compatible endpoint.
 
     Attributes:
-        credential, key_variable: where the key is, by name; "" for none.
-        ledger: where its cost is written down (`pipeline.endpoint.spending`).
-        answers: a folder that all jobs share, of answers that were paid for: a job that begins again does not pay
-            twice. None: none is kept.
-        cap_usd: of a UTC day; None: no cap.
+        credential, key_variable: the name of the key's place; "" for none.
+        ledger: the record of its cost (`pipeline.endpoint.spending`).
+        answers: a folder of paid answers, shared by all jobs: a restarted job does not pay twice. None: keeps none.
+        cap_usd: in a UTC day; None: no cap.
     """
 
     base_url: str
@@ -470,13 +471,13 @@ class ProgramSpec(Spec):
         name: for the record.
         run: the program, by name or path, and its arguments.
         seconds: for one sorry.
-        readable: what its sandbox shows beside the system's own folders, Lean and the checkout.
-        network: the hosts that it reaches.
+        readable: its sandbox's further readable paths, beside the system's folders, Lean and the checkout.
+        network: the hosts it may reach.
         repairs: runs after the first, with Lean's errors.
-        key: where its key is, by name; None: it has none.
-        key_variable: the variable of its environment that has the key.
+        key: the name of its key's place; None: no key.
+        key_variable: the environment variable for the key.
         ledger, cap_usd: as an endpoint's.
-        usd_per_run: what a run counts at least towards the cap.
+        usd_per_run: the minimum cost of a run towards the cap.
     """
 
     name: str
@@ -493,9 +494,9 @@ class ProgramSpec(Spec):
 
 
 class RungSpec(Spec):
-    """A rung of the ladder: its number, and the models that it asks.
+    """A rung of the ladder: its number and its models.
 
-    `retriever` finds the premises that its goals are shown; None: they are shown none.
+    `retriever` finds premises for its goals; None: no premises.
     """
 
     number: int
@@ -513,7 +514,7 @@ class CuratedRung(RungSpec):
 
 
 class RetrievalRung(RungSpec):
-    """A generator that is made for premises, and has to have them."""
+    """A generator made for premises, which it needs."""
 
     number: Literal[1] = 1
     generator: GeneratorSpec
@@ -568,13 +569,11 @@ AnyRung = Annotated[
 
 
 class Rung(Spec):
-    """A rung that can be climbed (`pipeline.jobs.ladder`). What was tried with another `model` or `budget_key` is tried
-    again.
+    """A rung ready for use (`pipeline.jobs.ladder`). Attempts with another `model` or `budget_key` are tried again.
 
     Attributes:
-        model: the id under which attempts are remembered; "" for rung 0.
-        budget_key: the budget's name, under which attempts are remembered; the Lean that judged has a part in it
-            (`with_judge`).
+        model: the model's id in the record of attempts; "" for rung 0.
+        budget_key: the budget's name in the record of attempts; the judging Lean is part of it (`with_judge`).
         memory_bytes: of each process of a job.
     """
 
@@ -585,7 +584,7 @@ class Rung(Spec):
     memory_bytes: _Positive = 2**32
 
     def with_judge(self, lean: LeanBackend) -> Rung:
-        """Return the rung as attempts with this Lean have it."""
+        """Return the rung with the attempts' key for this Lean."""
         return self.model_copy(update={"budget_key": f"{self.budget_key}/{lean.kind}"})
 
     @property
@@ -598,12 +597,12 @@ class Rung(Spec):
 
     @property
     def gpu(self) -> bool:
-        """Whether a model runs on the GPU, where there is one."""
+        """Whether a model runs on the GPU, if the machine has one."""
         return isinstance(self.spec, LocalRung) and self.spec.generator.device != "cpu"
 
     @property
     def cap_usd(self) -> float | None:
-        """What may be spent in a day, by it and all that share its ledger; None: there is no limit."""
+        """Maximum cost of a day, for all that share its ledger; None: no limit."""
         match self.spec:
             case EndpointRung(endpoint=spends) | ProgramRung(program=spends):
                 return spends.cap_usd
@@ -611,7 +610,7 @@ class Rung(Spec):
 
     @property
     def key(self) -> KeyPlace | None:
-        """The place of the one key that the job needs."""
+        """The place of the job's one key."""
         match self.spec:
             case EndpointRung(endpoint=endpoint):
                 return KeyPlace(endpoint.credential, endpoint.key_variable)
@@ -627,10 +626,10 @@ class ProveSpec(Spec):
 
     Attributes:
         limits: of the REPL processes.
-        model: the id under which attempts are remembered; "" for rung 0.
-        budget_key: the budget's name, under which attempts are remembered.
+        model: the model's id in the record of attempts; "" for rung 0.
+        budget_key: the budget's name in the record of attempts.
         parallel: files at once.
-        folder: of the Lake project that the sorries are in; "" is the root.
+        folder: of the sorries' Lake project; "" is the root.
 
     Its input `KNOWN` has the proofs of the same statements and the lemmas; without it neither is used.
     """
@@ -654,26 +653,26 @@ class ProveSpec(Spec):
         return self.rung.prover
 
 
-# ---- bump: what a newer Lean or package breaks, and what can be mended
+# ---- bump: a newer Lean's or package's breaks, and their mends
 
 
 class BumpSpec(Spec):
-    """Raise a commit, build it, and mend the proofs that broke.
+    """Raise a commit, build it, and mend the broken proofs.
 
     Attributes:
-        build: how the raised commit is built; `lean` is for its toolchain.
+        build: the build of the raised commit; `lean` is for its toolchain.
         bump: the trial's id.
-        toolchain: what `lean-toolchain` becomes; "": it stays.
-        package, rev: a package of the manifest and the full commit id that it is raised to; "": none.
-        renames: by the full name that a declaration had, the one that it has now, as the log's lives of the theorems of
-            this repository and its packages say.
-        tries: texts that Lean compiles for one broken proof.
-        rungs: those of the ladder that try what is left, in order; none needs a key.
+        toolchain: the new `lean-toolchain`; "": unchanged.
+        package, rev: a package of the manifest and its new full commit id; "": none.
+        renames: present full names of declarations by their former ones, from the log's lives of the theorems of this
+            repository and its packages.
+        tries: maximum of texts for one broken proof to compile.
+        rungs: the ladder's rungs for the open gaps, in order; none needs a key.
         limits: of the REPL processes.
-        second_kernel: as `[lean]` says it.
-        advisories: as `[certificates]` says it.
+        second_kernel: from `[lean]`.
+        advisories: from `[certificates]`.
 
-    Where a rung has a retriever, its input `CORPUS` is of the repository's newest trace.
+    If a rung has a retriever, its input `CORPUS` is from the repository's newest trace.
     """
 
     build: BuildSpec
@@ -710,7 +709,7 @@ class SearchOrigin(Spec):
 
 
 class Candidate(Spec):
-    """A found proof. `search`: None where it is not known."""
+    """A found proof. `search`: None if unknown."""
 
     proof: ProofFound
     search: SearchOrigin | None = None
@@ -719,23 +718,24 @@ class Candidate(Spec):
 class JudgedText(Candidate):
     """A text to judge.
 
-    `alike`: what is recorded with the same text for the declaration's other sorries; the verdict is of each. They agree
-    in `what_is_judged`.
+    `alike`: the same text's records for the declaration's other sorries; the verdict holds for each. They agree in
+    `what_is_judged`.
     """
 
     alike: tuple[Candidate, ...] = ()
 
     @property
     def proofs(self) -> tuple[Candidate, ...]:
-        """All that its verdict is of."""
+        """All proofs of its verdict."""
         return (self, *self.alike)
 
 
 class CheckSpec(JudgedText):
-    """Judge one proof. `second_kernel`: as `[lean]` says it; `folder`: of the Lake project ("" is the root).
+    """Judge one proof. `second_kernel`: from `[lean]`; `folder`: of the Lake project ("" is the root).
 
-    `then`: further texts of the commit, each judged by itself after this one in a build of its own out of the `cache`,
-    where it also keeps what Lean's own constants mean. Its input `ACCEPTED_KEYS` has what kernels accepted before.
+    `then`: further texts of the commit, each judged by itself after this one, in a build of its own from the `cache`;
+    the `cache` also keeps the meaning of Lean's own constants. Its input `ACCEPTED_KEYS` lists earlier verdicts of
+    kernels.
     """
 
     lean: LeanBackend
@@ -746,12 +746,12 @@ class CheckSpec(JudgedText):
 
     @property
     def texts(self) -> tuple[JudgedText, ...]:
-        """All texts, in the order in which they are judged."""
+        """All texts, in the order of judging."""
         return (self, *self.then)
 
 
 def what_is_judged(proof: ProofFound) -> tuple[object, ...]:
-    """Return what a verdict depends on: proofs of several sorries share one only if they agree in all of it."""
+    """Return the basis of a verdict: proofs of several sorries share a verdict only if they agree in all of it."""
     return (
         (proof.repository, proof.branch, proof.sha, proof.path, proof.blob),
         (proof.byte_start, proof.byte_end, proof.replacement, proof.parts),
@@ -775,19 +775,19 @@ class TrainSpec(Spec):
     """Train a model on one repository's trace, and measure it on all tasks so far.
 
     Attributes:
-        repository: the task: the key of the repository whose trace is learned from.
-        trace: the id of the trace to learn from; None: the repository's newest one.
+        repository: the task: the key of the trace's repository.
+        trace: the id of the trace; None: the repository's newest.
         chain: the folder of checkpoints (`pipeline.models.chain`).
         parent: the checkpoint to start from; None: from the configuration's `model_name`.
-        config: fields of the model's configuration; the others have their defaults.
-        refused: how often what came of this was refused; added to the seed of the training.
+        config: fields of the model's configuration; the others keep their defaults.
+        refused: the number of this task's refused checkpoints; added to the seed of the training.
         tasks: the earlier tasks.
-        keep: the other jobs whose datasets are still needed (of the chain's checkpoints, of unfinished jobs); the rest
-            are removed. None: none is removed.
-        alone: no other training is unfinished, so that the files of other runs are of no use.
-        tensorboard: the folder where each training has one of its own for TensorBoard's files; None: none are written.
-        taken: the folder of a model that is taken instead of training; None: one is trained.
-        learned: of such a model, whether it was trained on the trace.
+        keep: the other jobs with datasets still in use (of the chain's checkpoints, of unfinished jobs); the rest are
+            removed. None: nothing is removed.
+        alone: no other training is unfinished: files of other runs are of no use.
+        tensorboard: the folder for TensorBoard's files, with one for each training; None: no such files.
+        taken: the folder of a model to take instead of training; None: train one.
+        learned: whether the taken model was trained on the trace.
 
     Its inputs `DATASET`… are the dataset.
     """
@@ -816,8 +816,8 @@ class TrainTacticsSpec(TrainSpec):
     """Train a tactic model.
 
     Attributes:
-        retriever: finds the premises that its rows are shown; None: they are shown none.
-        proofs_of: the repositories whose accepted proofs are learned, the task's own among them or not.
+        retriever: the premise finder for its rows; None: no premises.
+        proofs_of: the repositories whose accepted proofs to learn, the task's own among them or not.
     """
 
     retriever: RetrieverSpec | None = None
@@ -825,14 +825,14 @@ class TrainTacticsSpec(TrainSpec):
 
 
 class GrpoSpec(Spec):
-    """How a tactic model is trained with Lean's reward (GRPO): settings of `pipeline.models.tactics.grpo.GRPOTrainer`.
+    """Training of a tactic model with Lean's reward (GRPO): settings of `pipeline.models.tactics.grpo.GRPOTrainer`.
 
     Attributes:
         lr: the highest learning rate; it falls to 0 in a line.
-        batch_size: answers that are learned from at once.
+        batch_size: answers in one step.
         num_generations: answers to each goal.
         temperature: of sampling.
-        kl_beta: the weight of the distance to the model that training begins with.
+        kl_beta: the weight of the distance from the initial model.
         max_steps: of the optimiser.
         trl: further arguments of TRL's `GRPOConfig`, by name.
     """
@@ -847,7 +847,7 @@ class GrpoSpec(Spec):
 
 
 class TrainGrpoSpec(TrainTacticsSpec):
-    """Train a tactic model with Lean's reward, in a worktree of the trace's commit that is built.
+    """Train a tactic model with Lean's reward, in a built worktree of the trace's commit.
 
     `lean` judges, in processes with these `limits`, in the Lake project in this `folder`.
     """
@@ -863,8 +863,8 @@ class EvaluateSpec(Spec):
 
     Attributes:
         name: the task's.
-        repository: the task's repository; None: it is of none.
-        config: fields of the training's configuration; None: those that the checkpoint was made with.
+        repository: the task's repository; None: none.
+        config: fields of the training's configuration; None: those of the checkpoint.
         indices: the folder of the premises' embeddings.
     """
 

@@ -1,4 +1,4 @@
-"""One version of a file in a mirror: its bytes, or why it is not scanned, and its scan within what events can hold."""
+"""One version of a file in a mirror: its bytes, or why it is not scanned, and its scan within the limits of events."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from store.domain.identity import short_hash
 from store.domain.records import ReadFile, ScannedFile
 
 LONGEST_NAME, LONGEST_STATEMENT = 1000, 16_384
-"""Characters of a declaration's name and statement; of a longer one the beginning is kept."""
+"""Characters of a declaration's name and statement; longer ones are cut to a beginning."""
 _LFS = b"version https://git-lfs.github.com/spec/"
 MOST_TEXT, SHORT_STATEMENT = 2 << 20, 300
-"""Characters that the statements of a file, of a branch's sorries, and of the steps of one event take together. Where
-they are more, each keeps its beginning (the steps: go in several events)."""
+"""Maximum characters of the statements of a file, of a branch's sorries, and of one event's steps. Beyond it, each
+statement keeps its beginning (the steps: go in several events).
+"""
 
 
 def content(mirror: Mirror, item: TreeFile) -> bytes | str:
     """Return a file's bytes, or why it is not scanned.
 
     Raises:
-        JobError: The mirror does not have it.
+        JobError: the mirror lacks it.
     """
     if not item.readable:
         return f"{item.problem}; not scanned"
@@ -32,9 +33,9 @@ def content(mirror: Mirror, item: TreeFile) -> bytes | str:
 
 
 def shortened(read: ReadFile) -> ReadFile:
-    """Return what was read with the beginnings of names and statements that are longer than any that people write.
+    """Cut names and statements longer than any that people write to their beginnings.
 
-    They stand in each event about a sorry. Which statement it is the hash says, and that is of all of it.
+    Each event about a sorry repeats them. The hash of a statement is still that of all of it.
     """
     scan = read.scan
     longest = LONGEST_STATEMENT
@@ -54,12 +55,12 @@ def shortened(read: ReadFile) -> ReadFile:
 
 
 def beginning(text: str, longest: int) -> str:
-    """Return a text, or of a longer one its beginning, with its length and a hash of it all."""
+    """Return a text, or the beginning of a long one with its length and a hash of the whole."""
     if len(text) <= longest:
         return text
     return f"{text[:longest]}… ({len(text)} characters, {short_hash('long', text)})"
 
 
 def unread(item: TreeFile, reason: str) -> ReadFile:
-    """Return the scan of a file that is not read."""
+    """Return the scan of an unread file."""
     return ReadFile(ScannedFile(item.path, error=reason, imports=(), declarations=(), sorries=()), ())

@@ -1,4 +1,4 @@
-"""The source of declarations as their authors wrote it, out of the mirrors: for people to read."""
+"""The source of declarations as their authors wrote it, from the mirrors: for people to read."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Written:
 
 
 ReadWritten = Callable[[SorryRow], Written | None]
-"""Returns the declaration with a sorry; None where no mirror has the file, or it stands in no declaration."""
+"""Returns the declaration with a sorry; None if no mirror has the file, or the sorry is in no declaration."""
 
 
 def nothing_written(_row: SorryRow) -> Written | None:
-    """Return None, where no mirrors are at hand."""
+    """Return None, if no mirrors are at hand."""
     return None
 
 
 class Sources:
-    """Reads declarations out of a folder of mirrors. The last file is kept: sorries come file by file."""
+    """A reader of declarations from a folder of mirrors. The last file is kept: sorries come file by file."""
 
     def __init__(self, mirrors: Path) -> None:
         self._mirrors = mirrors
@@ -46,7 +46,7 @@ class Sources:
         if result is None:
             return None
         docs = file.docs[: bisect_left(file.docs, (result.start, 0))][-1:]
-        # A doc comment belongs to the declaration that follows with nothing but white space between them.
+        # A doc comment belongs to the next declaration, if only white space is between them.
         doc = "".join(text[start:end] for start, end in docs if not text[end : result.start].strip())
         return Written(
             doc="\n".join(line.strip() for line in doc[3:-2].strip().splitlines()),

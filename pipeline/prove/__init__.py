@@ -1,4 +1,4 @@
-"""Proving: the rungs of the ladder, the search over goal states, and the text that a found proof becomes.
+"""Proving: the rungs of the ladder, the search over goal states, and the text made from a found proof.
 
 LeanDojo's names, loaded on their first use (rung 0 needs no torch):
 

@@ -1,4 +1,4 @@
-"""The prove job as a process: `python -m pipeline.prove --spec spec.json`, whose parameters are a `ProveSpec`."""
+"""The prove job as a process: `python -m pipeline.prove --spec spec.json`, with a `ProveSpec` as parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Models that are asked for proofs: one behind an endpoint, for tactics or whole proofs, and a local causal model."""
+"""Models that write proofs: one behind an endpoint, for tactics or whole proofs, and a local causal model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TACTIC_TOKENS = 1024
 _CONTEXT_CHARACTERS = 24_000
 """The maximum of the file before the declaration for an endpoint, which charges for it each time."""
 _PROMPT_TOKENS = 4096
-"""The maximum of a prompt for a local model; a longer one takes longer than a search has time."""
+"""The maximum of a prompt for a local model; a longer one takes too long for a search."""
 
 
 class EndpointModel:
@@ -46,7 +46,7 @@ class EndpointModel:
     async def suggest(self, request: Request) -> Suggestions:
         """Return tactics, the most frequent first; `error` gives the reason for none.
 
-        An endpoint returns no probabilities: a tactic that it suggests more often for a state counts as likelier.
+        An endpoint returns no probabilities: a tactic suggested more often for a state counts as likelier.
         """
         decoding, state = request.decoding, request.state
         if decoding.prefix:
@@ -141,7 +141,7 @@ class HFAuthor(Batching[_Prompt, "list[Completion] | str"]):
         generator: for exclusive use while the context is open.
         max_tokens: of one answer, with the model's thinking; at most half of the model's positions.
         temperature: of sampling; a single answer is the likeliest.
-        enable_thinking: whether the model is told to think before it answers; None: as for tactics.
+        enable_thinking: whether the model thinks before it answers; None: as for tactics.
         """
         super().__init__(self._complete, _as_many, name="author")
         self._generator = generator

@@ -1,8 +1,8 @@
 """Rung 0: a fixed list of tactics for a goal, in a fixed order.
 
-Tactics that close a goal come first, cheapest first, for any Lean and Mathlib: `CuratedTactics` stops offering a tactic
-that the REPL cannot parse. Then follow the steps that the connectives of the goal and of hypotheses suggest, and, where
-a retriever is in use, those that name the first few premises. The same goal and premises give the same list.
+Tactics that close a goal come first, cheapest first, for any Lean and Mathlib: `CuratedTactics` drops tactics that the
+REPL cannot parse. Then follow steps suggested by the connectives of the goal and of hypotheses, and, with a retriever
+in use, steps with the first few premises. The same goal and premises give the same list.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ CLOSERS: tuple[str, ...] = (
 )
 """Tried on every goal."""
 
-# bv_decide is not here: it rests on native evaluation, which the axiom check refuses.
+# bv_decide is not here: it rests on native evaluation, refused by the axiom check.
 CLOSERS_AT_START: tuple[str, ...] = ("simp_arith", "gcongr", "fun_prop", "measurability", "exact?")
 """Slow or special tactics, tried on a sorry's own goal only, after `CLOSERS`."""
 
@@ -51,7 +51,7 @@ OF_LIBRARIES = frozenset(
 """Tactics of Mathlib and related libraries; not offered to files that import only Lean's own modules."""
 
 NAMED_PREMISES = 4
-"""Premises that tactics name: each is up to six more tactics at every state."""
+"""Maximum of premises named in tactics: each adds up to six tactics at every state."""
 
 _INDUCTIVE = re.compile(r"^(?:Nat|ℕ|Bool|List\b.*|Option\b.*|Fin\b.*)$")
 _IDENTIFIER = re.compile(r"^[^\W\d]\w*[!?']*$")
@@ -60,13 +60,13 @@ _PARSE_FAILURES_OF_A_SHAPE = 3
 
 @dataclass(slots=True)
 class CuratedTactics(Proposer):
-    """Rung 0's proposer: the candidates for a goal, without those that the REPL could not parse.
+    """Rung 0's proposer: the candidates for a goal, without unparsable ones.
 
     Attributes:
         core_only: whether the file imports no library.
         closers: in the place of `CLOSERS`.
-        shown: premises that tactics name. They are looked up for a search's first goal alone and named at all of its
-            states: a lookup at every state would take longer than the state's tactics.
+        shown: premises named in tactics. They are looked up for a search's first goal alone and used at all its states:
+            a lookup at every state would take longer than the state's tactics.
     """
 
     core_only: bool = False
@@ -77,7 +77,7 @@ class CuratedTactics(Proposer):
     _unparsed: dict[str, int] = field(default_factory=dict)
 
     def naming(self, shown: ShownPremises | None) -> CuratedTactics:
-        """Return the proposer of a declaration that is shown these; what could not be parsed is remembered together."""
+        """Return the proposer of a declaration with these premises; all share the memory of unparsable tactics."""
         return self if shown is None else replace(self, shown=shown)
 
     async def propose(self, asked: TacticRequest) -> Iterator[Candidate]:
@@ -137,7 +137,7 @@ def _all(
 
 
 def _by_premises(names: Sequence[str]) -> Iterator[Candidate]:
-    """Yield tactics that close a goal with premises: each alone, then all together."""
+    """Yield tactics to close a goal with premises: each alone, then all together."""
     for name in names:
         yield Candidate(f"exact {name} ..", "exact _ ..")
         yield Candidate(f"simp [{name}]", "simp [_]")
@@ -153,7 +153,7 @@ def _by_premises(names: Sequence[str]) -> Iterator[Candidate]:
 
 
 def _from_premises(names: Sequence[str]) -> Iterator[Candidate]:
-    """Yield steps that use a premise and may leave goals."""
+    """Yield steps with a premise that may leave goals."""
     for name in names:
         yield Candidate(f"apply {name}", "apply _ (a premise)", cost=1)
         yield Candidate(f"rw [{name}]", "rw [_] (a premise)", cost=2)
@@ -161,7 +161,7 @@ def _from_premises(names: Sequence[str]) -> Iterator[Candidate]:
 
 
 def _of_target(target: Shape, names: _Names) -> Iterator[Candidate]:
-    """Yield the steps that the target suggests and that lose nothing."""
+    """Yield the target's steps that lose nothing."""
     if target.connective == "forall":
         for name in target.names or ("x",):
             yield Candidate(f"intro {names.fresh(name)}", "intro _", commits=True)
@@ -253,7 +253,7 @@ class _Names:
         self.taken = {variable.user_name.rstrip("✝") for variable in goal.vars}
 
     def fresh(self, base: str, *, but_not: str = "") -> str:
-        """Return the base, or the base with a number, that no hypothesis has."""
+        """Return an unused name for a hypothesis:"""
         base = base.rstrip("✝")
         if not _IDENTIFIER.match(base):
             base = "h"

@@ -41,14 +41,14 @@ from store.domain.records import Sorry
 
 # ---- The negation of a theorem
 # A theorem with a sorry may be false as stated, so its negation is tried, within a small budget. The statement is read
-# off the goal as Lean prints it, and Lean does not always read its own output, so Lean has to agree twice: that the
-# theorem, sorry and all, is a proof of the text that was read; and in the end that the theorem and the proof of the
-# negation together give False. The search for the negation cannot use the theorem itself. A proof counts only if Lean
-# reports that it rests on axioms that the gate allows: another sorry, or an axiom of the project, would prove anything.
+# off Lean's printed goal, and Lean does not always read its own output, so Lean must agree twice: the theorem, sorry
+# and all, must prove the text; and in the end the theorem and the proof of the negation together must give False. The
+# search for the negation cannot use the theorem itself. A proof counts only if Lean reports axioms all
+# allowed by the gate: another sorry, or an axiom of the project, would prove anything.
 
 
 _IS_A_PROPOSITION = "show (_ : Prop)"
-"""A tactic that a goal takes which is one, and none that is data."""
+"""A tactic accepted by propositions, and by no goal of data."""
 
 NODES, CALLS = 16, 200
 """The budget in states and tactics."""
@@ -161,9 +161,9 @@ class CannotAttempt(Exception):  # noqa: N818 - named by what it means for the c
 
 
 _OpenGoal = tuple[State, int]
-"""A state, and the index of one goal in it."""
+"""A state, and the index of one of its goals."""
 _LOST = (StateLost, SetupFailed, ReplDied)
-"""What ends the work on one goal; that no process starts ends all."""
+"""Errors that end the work on one goal; a failure to start a process ends everything."""
 
 
 def _goal(one: _OpenGoal) -> Goal:
@@ -173,17 +173,17 @@ def _goal(one: _OpenGoal) -> Goal:
 
 @dataclass(slots=True)
 class DeclarationProver:
-    """Works on the sorries of one declaration.
+    """Proves the sorries of one declaration.
 
     Attributes:
         session: at the declaration's place in its file.
         declaration: with its sorries.
         budget: of one search, or of an author's work on one sorry.
         method: of searching.
-        known: by ordinal, proofs of the same statement from elsewhere, which are tried first.
-        wholly: the author of whole proofs, which works in the search's place; None: a search.
+        known: by ordinal, proofs of the same statement from elsewhere, to try first.
+        wholly: the author of whole proofs, instead of a search; None: a search.
         path: of the file in the project, for the author.
-        premises: what the author is shown beside a goal; None: nothing.
+        premises: premises for the author beside a goal; None: none.
         stated: the ordinals of sorries in the statement, which no proof may change.
     """
 
@@ -200,7 +200,7 @@ class DeclarationProver:
     _goals: list[_OpenGoal] = field(default_factory=list, init=False)
     """Lean's goals of the declaration."""
     _texts: set[str] = field(default_factory=set, init=False)
-    """Of the goals that were worked on."""
+    """Of the goals already tried."""
     _failures: Failures = field(default_factory=dict, init=False)
     _written: Usage = field(default_factory=Usage, init=False)
     """The cost of the author's answers."""
@@ -234,10 +234,10 @@ class DeclarationProver:
             try:
                 await self._prove(sorry, goal, likely)
             except _LOST as error:
-                # What is found for the other sorries stays found.
+                # Proofs of the other sorries stay.
                 self._fail(replace(spent(), detail=short(str(error))), likely)
             except JobError as error:
-                # What is found was paid for.
+                # Earlier proofs were paid for.
                 self._result.stopped = error
                 break
         self.session.release(states)
@@ -258,7 +258,7 @@ class DeclarationProver:
         """
         text = "" if goal is None else _goal(goal).render()
         if likely in self._result.solved and (self.wholly is not None or text in self._texts):
-            return  # what proved another one fits here
+            return  # the other goal's proof fits here
         self._texts.add(text)
         failed: list[Effort] | None = [] if goal is None else await self._recall(goal, likely)
         if failed is None:
@@ -311,7 +311,7 @@ class DeclarationProver:
         return states
 
     async def _join(self) -> None:
-        """If every one of a declaration's sorries is solved, and Lean accepts that together, let it be one text."""
+        """If all of a declaration's sorries are solved, and Lean accepts them together, make them one text."""
         solved = self._result.solved
         for ordinals in self.declaration.ordinals:
             if len(ordinals) == 1 or not solved.keys() >= set(ordinals):
@@ -385,7 +385,7 @@ class DeclarationProver:
     async def _cite(self, goal: _OpenGoal, effort: Effort, likely: int | None) -> Effort | None:
         """Search again with the method's lemmas; return the whole effort, None if a proof was found and placed.
 
-        Where an author is the rung, the steps are rung 0's: then only a proof that cites a lemma counts.
+        With an author as the rung, the steps are rung 0's: then only a proof with a lemma counts.
         """
         spent_since, method = self._meter(effort), self.method
         before = method.proposer.cost
@@ -469,7 +469,7 @@ class DeclarationProver:
 
 
 def _laid_out(text: str, declaration: Declaration, sorry: Sorry) -> str:
-    """Return what stands in a sorry's place as `read_proof` lays proofs out; as it is where that cannot be read."""
+    """Return the text of a sorry's place in `read_proof`'s layout; unchanged if it cannot be read."""
     read = read_proof(" " * sorry.column + text, declaration.text, ordinal=sorry.ordinal)
     return read.proofs[0] if read.proofs else text
 

@@ -17,7 +17,7 @@ Outcome = Literal["found", "disproved", "exhausted", "budget", "error"]
 
 
 class Written(NamedTuple):
-    """A proof that an author wrote, and as Lean accepted it."""
+    """An author's proof, and the replacement accepted by Lean."""
 
     text: str
     replacement: Replacement
@@ -29,17 +29,17 @@ class Effort:
 
     Attributes:
         outcome: as in `store.events.proofs.AttemptFinished`.
-        detail: the reason, where it adds to the outcome.
+        detail: the reason, if it adds to the outcome.
         best: the progress, in a line for people.
         goals_left: open goals of the state nearest to a proof; None without a state.
-        nodes: expanded states, or proofs that Lean judged.
+        nodes: expanded states, or proofs judged by Lean.
         repl_calls: requests to Lean.
         seconds: in all.
         killed: tactics that ended the Lean process each time; they count as failed.
         cost: tokens and money, if they are counted.
         tree: the search's; None without one.
-        script: the proof that a search found; None without one.
-        written: the proof that an author wrote; None without one.
+        script: the search's proof; None without one.
+        written: the author's proof; None without one.
     """
 
     outcome: Outcome
@@ -69,8 +69,8 @@ class Effort:
 
 @dataclass(frozen=True, slots=True)
 class SolvedSorry:
-    """A sorry's proof: its tactics, and the text that Lean accepted in its place; or, where all sorries of its
-    declaration are filled together, the tactics and the text of all.
+    """A sorry's proof: its tactics, and the replacement accepted by Lean; or, if all sorries of its declaration are
+    filled together, the tactics and the replacement of all.
     """
 
     tactics: tuple[str, ...]
@@ -87,9 +87,9 @@ class DeclarationResult:
     unsolved: list[tuple[int | None, Effort]] = field(default_factory=list)
     """With the ordinal of its sorry; None if Lean's goals cannot be matched to sorries."""
     stopped: JobError | None = None
-    """What ended the work before its time; of the sorries after it nothing is known."""
+    """The error that ended the work early; later sorries are unknown."""
     unplaced: str = ""
-    """The first complaint about a found proof that fits no sorry's place."""
+    """The first complaint about a proof that fits no sorry's place."""
 
 
 # ---- Attempts, as the prove job records them
@@ -122,9 +122,9 @@ def found(one: SorryToProve, solved: SolvedSorry, *, data: bytes, source: Source
 
 
 def in_vain(one: SorryToProve, worked: DeclarationResult) -> Attempt:
-    """Sum the failed efforts for a sorry up as one attempt, with the tree and detail of the nearest to a proof."""
+    """Sum up the failed efforts for a sorry as one attempt, with the tree and detail of the one nearest to a proof."""
     own = [effort for whose, effort in worked.unsolved if whose in (one.ordinal, None)]
-    # A sorry that another one's goal filled leaves its own goal to one that is not filled.
+    # A sorry filled through another's goal may leave its own goal to an unfilled one.
     efforts = own or [effort for whose, effort in worked.unsolved if whose in worked.solved]
     best = min(
         efforts,

@@ -1,8 +1,8 @@
 """All sorries of one file, each declaration in a session of its own: in the order of the source, or side by side.
 
-The file's text up to a declaration is elaborated in pieces, each under the preamble of its place, so that a search sees
-all earlier declarations and no later one. The process that served one declaration has the pieces before it and serves
-the next one with one piece more; a process that dies or hangs costs only the time to bring another to the same place.
+The file's text up to a declaration is elaborated in pieces, each under its place's preamble, so that a search sees all
+earlier declarations and no later one. A process that served one declaration has the pieces before it, and serves the
+next with one piece more; a dead or hanging process costs only the time to bring another to the same place.
 """
 
 from __future__ import annotations
@@ -42,21 +42,21 @@ class _Piece:
 
 @dataclass(slots=True)
 class FileProver:
-    """Attempts the wanted sorries of one file. Where no more money may be spent, the rest is left alone.
+    """Attempts the requested sorries of one file. When the money is used up, the rest is left alone.
 
     Attributes:
         backend: runs Lean.
         pool: of its processes.
         project: the folder of the Lake project.
         path: the file in it.
-        shown: the file's path in the repository, as premises have it.
+        shown: the file's path in the repository, as in premises.
         budget: for one sorry.
         done: receives each attempt.
         engine: the rung.
         slots: limit the declarations at work, over all files.
         seed: of the sampling.
         known: by sorry, proofs to try first.
-        lemmas: that a search may bring in, without a sorry's own.
+        lemmas: for a search's use, without a sorry's own.
     """
 
     backend: LeanBackend
@@ -100,7 +100,7 @@ class FileProver:
             raise first_error(unstarted) from errors
 
     async def run_in_whole_files(self, wanted: Sequence[SorryToProve]) -> bool:
-        """Try sorries of a file that `run` has read, without a session; return whether Lean could be asked."""
+        """Try sorries of a file already read by `run`, without a session; return whether Lean could be used."""
         file = WholeFile(
             self.backend,
             self.project,
@@ -119,7 +119,7 @@ class FileProver:
         return True
 
     def _pieces(self, wanted: Sequence[SorryToProve]) -> list[_Piece]:
-        """Read the file, and group the sorries by the top-level command; report those that cannot be attempted."""
+        """Read the file, and group the sorries by the top-level command; report those beyond attempting."""
         try:
             self._data = read_inside(self.project, self.path)
         except OSError as error:
@@ -159,7 +159,7 @@ class FileProver:
         return pieces
 
     def _other_text(self, one: SorryToProve) -> str:
-        """Return what says that the file is another than the sorry's; "" for nothing."""
+        """Return the reason to think that the file differs from the sorry's; "" for nothing."""
         if one.blob != git_blob(self._data, like=one.blob):
             return f"{self.path} in the worktree is not blob {one.blob}"
         if self._data[one.byte_start : one.byte_end] not in (b"sorry", b"admit", b"stop"):
@@ -225,7 +225,7 @@ class FileProver:
                         self.done(self._success(one, solved))
                     elif worked.stopped is None or one.ordinal in tried:
                         self.done(in_vain(one, worked))
-                # The declarations beside it have paid for what they still wait for.
+                # The declarations beside it have paid for the answers they wait for.
                 if worked.stopped is not None and (answering is None or worked.stopped is not answering.over):
                     raise worked.stopped
 

@@ -1,9 +1,9 @@
 """Tactics from a trained model, for the searches of a job: the generator's answers as candidates, and the progress
 model's estimates.
 
-Both ask their model through one service, which batches the requests of all open searches
-(`pipeline.models.tactics.service`). No failure of a model ends a search: a model without a usable answer proposes
-nothing, and `reason` names the failure in the attempt's record.
+Both use one service, which batches the requests of all open searches (`pipeline.models.tactics.service`). No failure of
+a model ends a search: a model without a usable answer proposes nothing, and `reason` names the failure in the attempt's
+record.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _log = logging.getLogger(__name__)
 
 
 Suggest = Callable[[Request], Coroutine[Any, Any, Suggestions]]
-"""Returns a model's tactics for a state, as `tactics.service.GenerationService.suggest` does."""
+"""Returns a model's tactics for a state, as does `tactics.service.GenerationService.suggest`."""
 
 
 class GeneratorProposer(Proposer):
     """A proposer with a tactic model. Make one for each sorry: it counts the model's answers.
 
     Attributes:
-        asked, answered: states for which the search requested tactics, and which the model answered for.
-        empty: states for which the model returned no usable tactic.
-        failed: states for which it failed.
+        asked, answered: the search's requests for tactics, and the model's answers.
+        empty: states without a usable tactic from the model.
+        failed: states with a failure of the model.
         left_out: unusable answers, by reason (`requests.Suggestions`).
-        unparsed: candidates that Lean could not parse.
-        cost: the model's tokens, without those of a run that was killed.
+        unparsed: candidates unparsable to Lean.
+        cost: the model's tokens, without those of killed runs.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class GeneratorProposer(Proposer):
         """Args:
         suggest: asks the generator.
         decoding: the number of tactics, and the sampling; None for the defaults.
-        premises: what the model is shown beside a state; None: the state alone.
+        premises: the model's context beside a state; None: the state alone.
         """
         self._suggest = suggest
         self._decoding = decoding or Decoding()
@@ -66,7 +66,7 @@ class GeneratorProposer(Proposer):
         """Return the model's tactics, the likeliest first; none on a failure (see `reason`).
 
         Raises:
-            GenerationStoppedError: the service is closed, which ends every search.
+            GenerationStoppedError: the service is closed, and every search ends.
             JobError: the endpoint is down.
         """
         self.asked += 1
@@ -77,7 +77,7 @@ class GeneratorProposer(Proposer):
             result = await self._suggest(request)
         except (GenerationStoppedError, JobError):
             raise
-        # Any error of a model or its libraries ends this search alone, which records it.
+        # Any error of a model or its libraries ends only this search, with a record of it.
         except Exception as error:  # noqa: BLE001
             return self._fail(first_line(error))
         self.cost += Usage(result.prompt_tokens, result.written_tokens, result.usd)
@@ -91,7 +91,7 @@ class GeneratorProposer(Proposer):
         ]
 
     def saw(self, candidate: Candidate, *, parsed: bool) -> None:  # noqa: ARG002
-        """Count the tactics that Lean cannot parse; none is remembered, as each state gets its own tactics."""
+        """Count the tactics unparsable to Lean; none is remembered, as each state gets its own tactics."""
         self.tried += 1
         self.unparsed += not parsed
 
@@ -136,9 +136,9 @@ class ProgressRemaining(Batching[Step, float]):
         self._failed = False
 
     async def remaining(self, steps: Sequence[Step]) -> list[float]:
-        """Return the number of steps, from 0, that a proof still needs after each of these.
+        """Return the number of steps, from 0, still needed for a proof after each of these.
 
-        It is infinite, which a search takes last, for a step that the model fails on.
+        On a failure of the model it is infinite, so a search takes the step last.
 
         Raises:
             GenerationStoppedError: the service is closed.

@@ -1,7 +1,7 @@
-"""The graph of a search: the states that it has reached, by their rendered goals, and the queue of the open ones.
+"""The graph of a search: its states, by their rendered goals, and the queue of the open ones.
 
-A state that is reached again is the same node; a better way to it replaces the old one, as long as nothing was tried on
-it. The graph depends on its inputs and their order alone.
+A state reached again is the same node; a better way to it replaces the old one, as long as no tactic was tried there.
+The graph depends on its inputs and their order alone.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ class Candidate:
 
     Attributes:
         text: the whole tactic.
-        template: the key under which a process that cannot parse it is remembered.
-        cost: added to the priority of its step; for rungs without probabilities.
-        commits: whether its success loses nothing provable, so that the rest of the list need not be tried.
+        template: the key of the memory of processes that cannot parse it.
+        cost: addition to its step's priority; for rungs without probabilities.
+        commits: whether its success loses nothing provable, so that the rest of the list can be skipped.
         log_probability: the model's, natural logarithm; 0 without a model.
     """
 
@@ -72,8 +72,8 @@ class Proposer(ABC):
     """A source of tactics, for several searches at once.
 
     Attributes:
-        asked: states for which tactics were requested.
-        answered: those of them that it had an answer for.
+        asked: states with requests for tactics.
+        answered: states with an answer.
         cost: of its model so far.
     """
 
@@ -83,7 +83,7 @@ class Proposer(ABC):
 
     @abstractmethod
     async def propose(self, asked: TacticRequest) -> Iterable[Candidate]:
-        """Return the candidates, best first. They are read lazily, so that `saw` may have its effect meanwhile."""
+        """Return the candidates, best first. They are read lazily, so that `saw` takes effect meanwhile."""
 
     def saw(self, candidate: Candidate, *, parsed: bool) -> None:  # noqa: B027 - most remember nothing
         """Note whether Lean could parse a tactic."""
@@ -98,12 +98,12 @@ class Remaining(Protocol):
     """A progress model, as a search sees it."""
 
     async def remaining(self, steps: Sequence[ProgressStep]) -> list[float]:
-        """Return the number of steps that a proof still needs after each of these."""
+        """Return the number of steps still needed for a proof after each of these."""
 
 
 # ---- Running a candidate on a state
-# The text policy refuses a text before Lean sees it, at no cost. A tactic that failed on a goal is remembered and not
-# tried on it again, in this search or in another of the same declaration.
+# The text policy refuses a text before Lean sees it, at no cost. A failed tactic is not tried again on the same goal,
+# in this search or another of the same declaration.
 
 
 _REASON = 200
@@ -114,7 +114,7 @@ class TacticResult:
     """The result of a candidate.
 
     Attributes:
-        tactic: the tactic that ran last: the suggestion replaces `exact?`.
+        tactic: the last tactic run: the suggestion replaces `exact?`.
         outcome: "step" if it ran; the graph turns some steps into "proved" and "repeated".
         reason: of a failure, in a line.
         goals: the search's own goals afterwards; () for a finished proof, and after a failure.
@@ -137,10 +137,10 @@ Failures = dict[tuple[str, str], TacticResult]
 
 
 def seen_by_tactics(goals: tuple[Goal, ...]) -> str:
-    """Render the goals that a tactic sees: the first with its names, and the others if they may share unknowns.
+    """Render the goals as a tactic sees them: the first with its names, and the others if they may share unknowns.
 
     Returns:
-        "" if the text can be read in two ways.
+        "" if the text is ambiguous.
     """
     if ambiguous(goals):
         return ""
@@ -154,10 +154,10 @@ class TacticRunner:
 
     Attributes:
         session: the search's.
-        siblings: names of the goals that are others'.
+        siblings: names of other searches' goals.
         timeout_s: of a tactic.
-        failures: what is known to fail.
-        calls: tactics that were sent to Lean, with suggestions and without the session's replays.
+        failures: known failures.
+        calls: tactics sent to Lean, with suggestions and without the session's replays.
     """
 
     session: Session
@@ -172,7 +172,7 @@ class TacticRunner:
 
     @property
     def mean_s(self) -> float:
-        """The average seconds of a tactic on a process that was ready; 0 before the first."""
+        """The average seconds of a tactic on a ready process; 0 before the first."""
         return self._seconds / self._timed if self._timed else 0.0
 
     async def run(
@@ -197,7 +197,7 @@ class TacticRunner:
             # The suggestion of `exact?` is the proof.
             self.session.release([answer.state])
             ran = await self._suggested(state, first, text, answer.messages)
-        # Of goals that can be read in one way only; a killed process is no such failure.
+        # Only for unambiguous goals; a killed process is no such failure.
         if self._seen[1] and ran.outcome in ("failed", "unparsed", "sorry"):
             self.failures[self._seen[1], text] = ran
         return ran
@@ -239,13 +239,13 @@ class TacticRunner:
         return TacticResult(text, "step", goals=own, first=at, state=answer.state, parsed=True)
 
     def own(self, goals: Sequence[Goal]) -> tuple[tuple[Goal, ...], int]:
-        """Return the goals that belong to this search, and the index of the first of them in the state."""
+        """Return this search's own goals, and the index of the first of them in the state."""
         mine = [(at, goal) for at, goal in enumerate(goals) if goal.name not in self.siblings]
         return tuple(goal for _, goal in mine), mine[0][0] if mine else 0
 
 
 def normalised(text: str) -> str:
-    """Return a tactic with its white space normalised, but for indentation, which Lean reads."""
+    """Return a tactic with normalised white space, except for indentation, which Lean reads."""
     lines = [line for line in text.expandtabs(2).split("\n") if line.strip()]
     indents = [len(line) - len(line.lstrip()) for line in lines]
     # The first line's own indentation has no meaning.
@@ -314,9 +314,9 @@ class Node:
         step: from the parent to here.
         opened: the number of goals on the way here, with the closed ones.
         state: the session's handle, if it has one now.
-        texts: the tactics tried here, white space normalised.
-        fresh: edges found from here that are not ranked yet.
-        settled: whether no other candidate need be tried here.
+        texts: the tactics tried here, with normalised white space.
+        fresh: unranked edges from here.
+        settled: whether no further candidate need be tried here.
     """
 
     number: int
@@ -358,7 +358,7 @@ class Node:
 
 @dataclass(eq=False, slots=True)
 class Edge:
-    """A step found from a node to another, which it reaches at this depth with this sum of log-probabilities."""
+    """A step from a node to another, with the depth and the sum of log-probabilities there."""
 
     to: Node
     step: Step
@@ -372,11 +372,11 @@ class Edge:
 
 
 Scoring = Callable[[Edge], float]
-"""Ranks what a step reaches, lower first; infinite: last."""
+"""Ranks the end of a step, lower first; infinite: last."""
 
 
 class Graph:
-    """The nodes of one search and the queue of those that are open."""
+    """The nodes of one search and the queue of its open ones."""
 
     def __init__(self, goals: tuple[Goal, ...], scoring: Scoring, *, first: int, state: State) -> None:
         self.root = Node(0, goals, goals_key(goals), first=first, state=state)
@@ -413,7 +413,7 @@ class Graph:
         return self.nodes[heapq.heappop(self._queue)[1]]
 
     def dropped(self) -> list[State]:
-        """Return the states that became useless since the last call."""
+        """Return the states useless since the last call."""
         dropped, self._dropped = self._dropped, []
         return dropped
 
@@ -424,7 +424,7 @@ class Graph:
         self.killed += outcome == "killed"
         if outcome == "step":
             outcome, to = self._stepped(node, candidate, ran)
-            # After a step that loses nothing and leads to another state no other candidate is needed.
+            # After a step to another state that loses nothing, no other candidate is needed.
             node.settled = (
                 (candidate.commits and to != node.number)
                 or outcome == "proved"
@@ -461,7 +461,7 @@ class Graph:
             return "proved", child.number
         if not alone:
             self._by_key[key] = child
-        # A node moves to a better way only if nothing was tried on it: its edges belong to the state that it had.
+        # A node moves to a better way only before any tactic was tried on it: its edges belong to its former state.
         if child.status == "new" or (child.status == "open" and not child.texts and child is not node):
             node.fresh.append(way)
         elif ran.state is not None:
@@ -490,7 +490,7 @@ class Graph:
             node.state = None
 
     def all_states(self) -> list[State]:
-        """Return the states in use, without the root's, which is the caller's."""
+        """Return the states in use, without the root's, which belongs to the caller."""
         states = [node.state for node in self.nodes if node.state is not None and node is not self.root]
         waiting = [way.state for node in self.nodes for way in node.fresh if way.state is not None]
         return [*states, *waiting, *self.dropped()]
@@ -534,7 +534,7 @@ def outline(graph: Graph, *, outcome: Ended, limit: str) -> Tree:
     for node in (*proof, *graph.nodes):
         for at in node.way():
             if at.status == "new" or at.number in kept:
-                # An edge that is not ranked yet leads to no state yet.
+                # An unranked edge leads to no state yet.
                 continue
             if len(kept) >= NODES or (room <= 0 and at not in proof):
                 continue
@@ -588,7 +588,7 @@ def _outcomes(graph: Graph) -> list[NodeOutcome]:
 
 
 def _reaching(before: list[list[int]], ends: Iterable[int]) -> set[int]:
-    """Return these nodes and all nodes from which steps lead to one of them."""
+    """Return these nodes and all nodes with steps leading to them."""
     waiting = list(ends)
     result = set(waiting)
     while waiting:
@@ -635,7 +635,7 @@ def _cut(one: TriedTactic) -> TriedTactic:
 
 
 def _without_dropped(node: TreeNode, kept: dict[int, TreeNode]) -> TreeNode:
-    """Drop the tried tactics that led to dropped states; they count as left out."""
+    """Drop the tactics with dropped states as results; they count as left out."""
     tried = tuple(one for one in node.tried if one.to is None or one.to in kept)
     if len(tried) == len(node.tried):
         return node

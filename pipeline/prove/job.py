@@ -1,7 +1,7 @@
 """The prove job: one rung on a batch of sorries of one commit. A bump job runs it in its own process.
 
 The job emits one batch for each attempt: `proof_found` for a proof, and `attempt_finished` with the search's tree. A
-model that cannot be loaded, or is down, fails the job; a failure with one sorry is that sorry's attempt.
+model out of reach, or impossible to load, fails the job; a failure with one sorry is that sorry's attempt.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ProveJob:
         own: Engine | None = None,
     ) -> None:
         """Args:
-        own: what searches, in the place of the rung of the specification, under whose number it is recorded.
+        own: a search engine in the place of the specification's rung, recorded under its number.
         """
         self._own = own
         self._spec = spec
@@ -95,9 +95,9 @@ class ProveJob:
         return {"sorries": len(given.sorries), **self._outcomes}
 
     async def _build(self, files: Iterable[str]) -> None:
-        """Build the project's modules that the files import with lake: the REPL reads only built ones.
+        """Build the project's modules imported by the files, with lake: the REPL reads only built ones.
 
-        A failed build is only printed: the attempts in a file whose imports are missing report that.
+        A failed build is only printed: the attempts in a file with missing imports report it.
         """
         lake = LakeRunner.find(self._given.lean, project=self._project)
         if isinstance(lake, str):
@@ -112,16 +112,16 @@ class ProveJob:
                 print(f"lake build: {built.explain(BUILD_BOUNDS)}: {built.output}", file=sys.stderr)  # noqa: T201
 
     def _knowledge(self) -> ProveKnown:
-        """Return what the view knew of the sorries and their branch."""
+        """Return the view's knowledge of the sorries and their branch."""
         if KNOWN not in self._spec.inputs:
             return ProveKnown()
         return ProveKnown.model_validate_json(self._spec.input(KNOWN).read_bytes())
 
     def _corpus(self) -> Corpus:
-        """Return the premises that the retriever searches.
+        """Return the premises for the retriever.
 
         Raises:
-            DatasetError, CorpusError: there are none.
+            DatasetError, CorpusError: the repository has none.
         """
         from pipeline.models.retriever.corpus import Corpus
 
@@ -168,7 +168,7 @@ class ProveJob:
                 def left() -> list[SorryToProve]:
                     return [one for one in wanted if one.sorry not in finished]
 
-                # With a Lean that has no session the curated tactics are tried in files.
+                # For a Lean without sessions the curated tactics are tried in whole files.
                 apart = given.lean.kind == "server" and not given.rung.number
                 apart = apart and not isinstance(error, ImportsRefused)
                 if not (apart and await prover.run_in_whole_files(left())):
@@ -190,14 +190,14 @@ class ProveJob:
             raise JobError("lean_does_not_start", str(error), remedy=REPL_FAILED_REMEDY) from error
 
     def _ended(self, attempt: Attempt, answering: ModelHealth | None) -> None:
-        """Record an attempt; hold back one that ended in an error during an outage of the model (`ModelHealth`)."""
+        """Record an attempt; hold back one with an error during an outage of the model (`ModelHealth`)."""
         if attempt.outcome == "error" and answering is not None and answering.failure:
             self._held.append((attempt, answering.answered))
         else:
             self._record(attempt)
 
     def _record_held(self, answering: ModelHealth | None) -> None:
-        """Record the attempts that were held back, or fail because the model is down."""
+        """Record the held attempts, or fail because the model is down."""
         if answering is None:
             return
         for attempt, answered in self._held:

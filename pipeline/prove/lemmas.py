@@ -1,14 +1,14 @@
-"""Proofs that the repository already has: for the same statement again, and as lemmas for other statements.
+"""Reuse the repository's proofs: for the same statement again, and as lemmas for other statements.
 
 If a statement or goal recurs (`KnownProof`), its proof is the first candidate: another file or branch may state the
-same lemma, and a sorry whose file changed is new to every rung. The search replays it tactic by tactic, Lean elaborates
+same lemma, and a sorry in a changed file is new to every rung. The search replays it tactic by tactic, Lean elaborates
 it in its new place, and the gate judges it like any other.
 
-A lemma that is proved and still a sorry upstream (`Lemma`) is never cited by name: the citation would rest on that
-sorry. A later search may bring it in with its whole proof (`CitingProposer`). A lemma that is filled in the source is
-in Lean's environment, and every rung may cite it.
+A proved lemma that is still a sorry upstream (`Lemma`) is never cited by name: the citation would rest on that sorry. A
+later search may bring it in with its whole proof (`CitingProposer`). A lemma filled in the source is in Lean's
+environment, and every rung may cite it.
 
-What states the same elsewhere to Lean, in another repository or a package (`Stated`), is tried before all of these.
+The same statement elsewhere, in another repository or a package (`Stated`), is tried before all of these.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from store.domain.identity import bare_statement, normalise, short_hash
 
 
 def recalled(known: ProveKnown) -> dict[str, tuple[KnownProof, ...]]:
-    """Return, by sorry, the proofs to try first: of what states the same elsewhere, then of the repository's own."""
+    """Map sorries to the proofs to try first: from the same statement elsewhere, then from the repository."""
     return {
         sorry: (
             *(proof for one in known.stated.get(sorry, ()) for proof in transferred(one)),
@@ -47,9 +47,9 @@ def recalled(known: ProveKnown) -> dict[str, tuple[KnownProof, ...]]:
 
 
 def transferred(one: Stated) -> Iterator[KnownProof]:
-    """Yield proofs by a theorem that states the same: by its name, where that may be known, and by its proof's text.
+    """Yield proofs by a theorem with the same statement: by its name, if citable, and by its proof's text.
 
-    What it asks for beside its conclusion is among the hypotheses, under whatever names.
+    Its hypotheses are among the goal's, under whatever names.
     """
     message = f"{one.name} ({one.place}), which states the same"
     if one.citable:
@@ -75,17 +75,16 @@ class RecallProposer(Proposer):
         return [Candidate(self._tactics[at], self._tactics[at])]
 
 
-# ---- A search that cites lemmas that are proved and still a sorry upstream
+# ---- A search that cites proved lemmas that are still a sorry upstream
 # A lemma's name alone would rest on the sorry, so each is brought in with its whole proof. The first steps are
 #
 #     have swap_1a2b3c4d (p q : Prop) (h : p ∧ q) : q ∧ p := by
 #       exact ⟨h.2, h.1⟩
 # and from there on the lemma is a hypothesis like any other: the rung continues with its own steps, and `apply` and
 # `rw` with the lemma are offered beside them. Statement and proof are elaborated together in their new place: a text
-# that Lean reads differently there proves its new meaning, or fails and costs a tactic. A found proof is tried in its
-# place and judged by the gate like any other.
-# This search follows one without lemmas that found nothing, on a small budget, and only if lemmas have something in
-# common with the goal. Their choice and order depend on the goal and the lemmas alone.
+# with another reading there proves its new meaning, or fails and costs a tactic. A found proof is tried in its place
+# and judged by the gate like any other. This search follows an unsuccessful one without lemmas, on a small budget, and
+# only if lemmas have something in common with the goal. Their choice and order depend on the goal and the lemmas alone.
 
 
 CITING_MOST = 3
@@ -93,10 +92,10 @@ CITING_MOST = 3
 NODES, CALLS = 32, 400
 """The budget in states and tactics."""
 SHARE_OF_SECONDS, MOST_SECONDS = 0.2, 10.0
-"""The share of a sorry's own seconds that a small search after the main one has, and its maximum."""
+"""The share of a sorry's own seconds for a small search after the main one, and its maximum."""
 
 _USE_LOG_PROBABILITY = -1.0
-"""The log-probability of a step that uses a lemma in a model's search: the model does not rate it."""
+"""The log-probability of a step with a lemma in a model's search: the model does not rate it."""
 _GRAMMAR = words("( ) { } [ ] ⟨ ⟩ ⦃ ⦄ ✝ , . : := => ↦ ⊢ @ _ ∀ → fun λ Prop Type Sort")
 _VARIABLE = re.compile(r"[A-Za-zα-ωΑ-Ω][\d'₀-₉]*")
 _BINDER = re.compile(r"[({\[⦃]([^:(){}\[\]⦃⦄]+):")
@@ -121,10 +120,10 @@ def _local_name(declaration: str) -> str:
 
 @lru_cache(maxsize=1024)
 def texts_of(lemma: Lemma) -> tuple[str, ...]:
-    """Return the alternative steps that bring a lemma in, the best first; none if it cannot be written.
+    """Return alternative steps to bring a lemma in, the best first; none if it cannot be written.
 
     The first is Lean's goal: with the declaration's `variable` binders, or the context of a sorry in mid-proof. The
-    second is the source's statement, which Lean may be able to read when it cannot read its own output.
+    second is the source's statement, for goals that Lean cannot read back.
     """
     lines = "".join(f"\n  {line}" for tactic in lemma.tactics for line in tactic.split("\n"))
     return _texts(name_of(lemma), lemma.goal, lemma.statement, f"by{lines}")
@@ -156,7 +155,7 @@ def _any_level(text: str) -> str:
     return _LEVEL.sub(r"\1 _", _LEVELS.sub("", text))
 
 
-# ---- which lemmas
+# ---- the choice of lemmas
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +200,7 @@ def contents_of(lemma: Lemma) -> Contents:
 
 
 def nearest(lemmas: Iterable[Lemma], goal: Goal) -> tuple[Lemma, ...]:
-    """Return the few lemmas that have the most in common with a goal.
+    """Return the few lemmas with the most in common with a goal.
 
     The order of equals stays, and of lemmas with the same statement only the first counts.
     """
@@ -266,7 +265,7 @@ def small_budget(budget: Budget, *, nodes: int, calls: int) -> Budget:
 
 
 class CitingProposer(Proposer):
-    """A proposer that brings lemmas in, one after the other, and then mixes their uses with a rung's tactics."""
+    """A proposer that brings in lemmas one by one, and then mixes their uses with a rung's tactics."""
 
     def __init__(self, proposer: Proposer, lemmas: Sequence[Lemma], *, model: bool = False) -> None:
         """Args:
@@ -280,7 +279,7 @@ class CitingProposer(Proposer):
         self._number = {text: at for at, lemma in enumerate(lemmas) for text in texts_of(lemma)}
 
     async def propose(self, asked: TacticRequest) -> Iterable[Candidate]:
-        """Return the steps that bring further lemmas in, until another step was done, and the rung's tactics.
+        """Return the steps to bring further lemmas in, until another step was done, and the rung's tactics.
 
         The first steps are lemmas alone: the rung's tactics without them were tried before.
         """
@@ -306,7 +305,7 @@ class CitingProposer(Proposer):
                 yield Candidate(text, _BRING, commits=True)
 
     def _uses(self, lemma: Lemma, goal: Goal) -> tuple[list[Candidate], bool]:
-        """Return the steps that use a lemma, and whether the target has all constants of its conclusion."""
+        """Return the steps with a lemma, and whether the target has all constants of its conclusion."""
         name, conclusion = name_of(lemma), contents_of(lemma).conclusion
         steps = [(f"apply {name}", _APPLY, 1.0)]
         if {"=", "↔"} & conclusion:
@@ -331,7 +330,7 @@ class CitingResult:
     lemmas: tuple[Lemma, ...]
 
     def scripts(self) -> tuple[Script, ...]:
-        """Return the proof without the lemmas that no later step names, and the proof as found.
+        """Return the proof without the lemmas unnamed in later steps, and the proof as found.
 
         A tactic may use a hypothesis without naming it: Lean decides whether the first is a proof.
         """
@@ -347,7 +346,7 @@ class CitingResult:
         return tuple(dict.fromkeys((Script(tuple(kept)), script)))
 
     def citation(self, script: Script) -> str:
-        """Return the proofs that a script cites, for people; "" for none."""
+        """Return the proofs cited in a script, for people; "" for none."""
         cited = [lemma for tactic in script.tactics if (lemma := self._brought_by(tactic)) is not None]
         names = " and ".join(f"{one.declaration} (proof {one.proof})" for one in cited)
         return f"brings in {names}" if names else ""
@@ -365,7 +364,7 @@ async def cite(
     budget: Budget,
     failures: Failures,
 ) -> CitingResult | None:
-    """Search for a proof of a goal that cites lemmas; None if none has anything in common with the goal.
+    """Search for a proof of a goal with lemmas; None if none has anything in common with the goal.
 
     Args:
         session: at the goal's place in its file.

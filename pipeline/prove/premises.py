@@ -1,8 +1,8 @@
-"""The premises that the goals of a declaration are shown, at every rung, and how a tactic names them.
+"""The premises for a declaration's goals, at every rung, and their names in tactics.
 
 A trained retriever, BM25 or both find them, through one lookup a declaration; the queries of all open searches are
-embedded in one batch. No failure of the retriever ends a search: the goal then has none, and `reason` says so in the
-attempt's record.
+embedded in one batch. No failure of the retriever ends a search: the goal then has no premises, and `reason` goes into
+the attempt's record.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class Retrieval(Batching["tuple[str, Place]", "tuple[Premise, ...]"]):
 
 
 class ShownPremises:
-    """What one declaration's goals are shown. Make one for each: it counts.
+    """The premises for one declaration's goals. Make one for each: it counts.
 
     Attributes:
         path: of the declaration's file.
-        asked: states for which premises were wanted.
-        failed: those without, because the retriever failed.
+        asked: requests for premises.
+        failed: requests without premises after a failure of the retriever.
     """
 
     def __init__(self, find: Find, path: str = "") -> None:
@@ -60,7 +60,7 @@ class ShownPremises:
         """Return the premises for a state, the nearest first; none on a failure (see `reason`).
 
         Raises:
-            GenerationStoppedError: the service is closed, which ends every search.
+            GenerationStoppedError: the service is closed, and every search ends.
         """
         self.asked += 1
         try:
@@ -80,7 +80,7 @@ class ShownPremises:
         return tuple(premise.serialize() for premise in await self.nearest(state))
 
     async def names(self, state: str, most: int) -> tuple[str, ...]:
-        """Return the names of the first few premises for a state that a tactic can name."""
+        """Return the names of the first few premises for a state, if a tactic can write them."""
         result = (citable(premise, self.path) for premise in await self.nearest(state))
         return tuple(dict.fromkeys(name for name in result if name is not None))[:most]
 
@@ -100,5 +100,5 @@ def citable(premise: Premise, path: str) -> str | None:
 
 
 def rooted(name: str, taken: Collection[str]) -> str:
-    """Return a constant's name that no hypothesis of these names shadows."""
+    """Return a constant's name, safe from these hypotheses' names."""
     return f"_root_.{name}" if name.partition(".")[0] in taken else name

@@ -1,8 +1,8 @@
 """Proofs by programs, such as agents: each runs in a sandbox, in a checkout of its own, and edits the sorry's file.
 
-Nothing that a program says or leaves behind is believed. After its end the edited file is read, and what stands there
-in the place of the sorry is an author's answer like any other: Lean judges it in the job's own checkout, and the gate
-after that. A file in which anything else changed is refused, with the reason; the rest of the checkout is thrown away.
+A program's statements and files are not trusted. After its end, the edited file's text in the sorry's place is an
+author's answer like any other: Lean judges it in the job's own checkout, then the gate. A file with any other change is
+refused, with the reason; the rest of the checkout is deleted.
 """
 
 from __future__ import annotations
@@ -37,30 +37,32 @@ from store.domain.records import Declaration
 from store.text import clean, clean_block, cut, listed, one_line
 
 TASK_VARIABLE = "EVERLEAN_TASK"
-"""The environment variable with the path of the task, which the program reads on its standard input too."""
+"""The environment variable with the path of the task; the program gets the task on its standard input too."""
 USAGE = "everlean-usage:"
-"""Begins a line of the program's that says in JSON what it cost; the last one counts."""
+"""Prefix of a program's line with its cost in JSON; the last one counts."""
 DISK_BYTES = 2 * 2**30
-"""What it may write into its checkout."""
+"""Limit of its writing into its checkout."""
 GRACE_S = 5.0
 """From SIGTERM to SIGKILL, once its time is over."""
 _LONGEST_PROOF = 200_000
 _OUTPUT = 1500
-"""Characters of its output that the attempt keeps: the end."""
+"""Characters of its output kept by the attempt: the end."""
 _NAMED = 5
 _DEEPEST = 200
 _MARKS = re.compile(r"</?a>")
-"""Around the name that a premise's code declares."""
+"""Marks around the declared name in a premise's code."""
 _FREE = Prices(0.0, 0.0)
-"""Of tokens: what is counted of a program are runs."""
+"""Of tokens: a program is counted by runs."""
 
 
 class RefusedEditError(Exception):
-    """The file holds no answer; the message says why."""
+    """The file has no answer; the message is the reason."""
 
 
 def used_by(text: str) -> Usage:
-    """Read what a program says that it used: a JSON object, without what is none of its fields or no plain number."""
+    """Read a program's report of its usage: a JSON object, of which other fields and anything but plain numbers are
+    ignored.
+    """
     try:
         answer = json.loads(text)
     except (ValueError, RecursionError):
@@ -78,7 +80,7 @@ def _number(value: object) -> float | None:
 
 
 class ProgramAuthor:
-    """A program that edits the file with the sorry; `write` is an author (`pipeline.prove.whole_proof.Author`)."""
+    """An author (`pipeline.prove.whole_proof.Author`): a program edits the file with the sorry."""
 
     def __init__(
         self,
@@ -93,15 +95,15 @@ class ProgramAuthor:
     ) -> None:
         """Args:
         given: the program.
-        backend: says which Lean its checkout has, and whether it is sandboxed.
-        worktree: the checkout that each run gets a copy of.
+        backend: its checkout's Lean and sandbox.
+        worktree: the checkout to copy for each run.
         project: the Lake project's folder in it.
         scratch: a folder for the copies.
-        key: for the variable that `given` names.
-        earlier: what was tried before, by the file and the first byte of the sorry.
+        key: for the variable named by `given`.
+        earlier: earlier attempts, by the file and the first byte of the sorry.
 
         Raises:
-            JobError: there is no such program.
+            JobError: the program is missing.
         """
         program = find_program(given.run)
         if isinstance(program, str):
@@ -118,20 +120,20 @@ class ProgramAuthor:
         self._spending = Spending(ledger=given.ledger, prices=_FREE, cap_usd=given.cap_usd)
 
     async def write(self, ask: WholeAsk) -> AuthorAnswers:
-        """Run the program; return what it wrote in the sorry's place (`whole_proof.Author`).
+        """Run the program; return its text in the sorry's place (`whole_proof.Author`).
 
         Raises:
-            JobError: no sandbox can be made.
+            JobError: the sandbox cannot be made.
         """
         assert ask.seconds is not None, "a program has a time limit"
         stop, held = socket.socketpair()
         try:
-            # Let go where the job ends, too, which waits for its threads.
+            # Closed also at the job's end, since the job waits for its threads.
             with held:
                 return await asyncio.to_thread(self._run, ask, ask.seconds, stop)
         except ExternalError as error:
             if isinstance(error, SpendingCapError) and ask.earlier:
-                # The runs before it were paid for, and what they brought is to be remembered.
+                # The earlier runs were paid for, and their results must be recorded.
                 return AuthorAnswers((), missing=f"no further run: {error}")
             return AuthorAnswers((), error=str(error), reason=error.reason)
         except SandboxError as error:
@@ -186,7 +188,7 @@ class ProgramAuthor:
 
     @contextmanager
     def _checkout(self) -> Iterator[Path]:
-        """Yield a folder with a copy of the job's checkout in it, which is gone after the block."""
+        """Yield a folder with a copy of the job's checkout, and delete it after the block."""
         folder = Path(tempfile.mkdtemp(prefix="program-", dir=self._scratch))
         try:
             copy_tree(self._worktree, folder / "checkout")
@@ -197,7 +199,7 @@ class ProgramAuthor:
     def _execute(
         self, ask: WholeAsk, folder: Path, bounds: Bounds, stop: socket.socket
     ) -> tuple[Outcome, Usage, list[str]]:
-        """Run the program; return how it ended, what it says that it cost, and which hosts it was refused."""
+        """Run the program; return its end, its reported usage, and the refused hosts."""
         lean, compiles = self._lean(folder / "checkout" / self._folder)
         task = folder / "task.json"
         task.write_text(self._task(ask, compiles, bounds.timeout_s).as_text(), encoding="utf-8")
@@ -243,7 +245,7 @@ class ProgramAuthor:
         return outcome, used, [f"hosts that it was refused: {named}"] if refused else []
 
     def _lean(self, project: Path) -> tuple[LakeRunner, tuple[str, ...]]:
-        """Return what runs a program with the project's Lean, and the command that compiles a file there."""
+        """Return a runner of programs with the project's Lean, and the command to compile a file there."""
         result = LakeRunner.find(self._backend, project=project)
         if isinstance(result, LakeRunner):
             return result, ("lake", "env", "lean")
@@ -282,10 +284,10 @@ class ProgramAuthor:
         )
 
     def _written(self, ask: WholeAsk, checkout: Path) -> str:
-        """Return what stands in the sorry's place.
+        """Return the text in the sorry's place.
 
         Raises:
-            RefusedEditError: the file holds nothing else than before, something else changed too, or it is no file.
+            RefusedEditError: the file is unchanged, has another change, or is no file.
         """
         most = len(ask.declaration.data) + 4 * _LONGEST_PROOF
         try:
@@ -295,7 +297,7 @@ class ProgramAuthor:
             raise RefusedEditError(f"{ask.path} is not what it was: {error.strerror}") from error
         text = after.decode(errors="replace")
         if self._hidden(text) != redact(text):
-            raise RefusedEditError("the file holds the program's key")  # and what changed there is not told
+            raise RefusedEditError("the file holds the program's key")  # and the change stays secret
         return text_in_place(ask, after)
 
     def _hidden(self, text: str) -> str:
@@ -310,10 +312,10 @@ _UNCHANGED = "the sorry is still there, as it was"
 
 
 def text_in_place(ask: WholeAsk, after: bytes) -> str:
-    """Return what stands in a sorry's place in an edited file. Line ends at the end of the file may have changed.
+    """Return the text in a sorry's place in an edited file. Line ends at the end of the file may have changed.
 
     Raises:
-        RefusedEditError: nothing changed there, or something else did.
+        RefusedEditError: the sorry is unchanged, or more changed.
     """
     before, sorry = ask.declaration.data, ask.sorry
     if after == before:
@@ -334,7 +336,7 @@ def text_in_place(ask: WholeAsk, after: bytes) -> str:
 
 
 def _what_changed(ask: WholeAsk, after: bytes) -> str:
-    """Return what an edit changed beside the sorry."""
+    """Return an edit's changes beside the sorry."""
     before = ask.declaration.data
     old, new = parse(before), parse(after)
     if new.scanned.error is not None:
@@ -355,7 +357,7 @@ def _what_changed(ask: WholeAsk, after: bytes) -> str:
 
 
 def _commands(data: bytes, source: SourceFile, *, but: Declaration | None) -> list[str]:
-    """Return the texts of a file's commands, each in one line, without the one that has a declaration."""
+    """Return the texts of a file's commands, each in one line, without the command of a declaration."""
     own = None if but is None else source.command_at(but.byte_start)
     return [
         one_line(data[one.byte_start : one.byte_end].decode(errors="replace"))
@@ -365,10 +367,10 @@ def _commands(data: bytes, source: SourceFile, *, but: Declaration | None) -> li
 
 
 def _files(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Yield what is below a folder, each with what tells whether it was written since: its number and its change time.
+    """Yield the files below a folder, each with two marks of its last change: inode and change time.
 
-    A program cannot set that time. What it makes deeper than we look, or where no path leads, counts for as little as
-    the rest.
+    A program cannot set the change time. Its files too deep for us, or beyond an unreadable folder, count for as little
+    as the rest.
     """
     todo: list[tuple[str, int]] = [("", 0)]
     while todo:
@@ -391,7 +393,7 @@ def _files(folder: Path) -> Iterator[tuple[str, tuple[int, int]]]:
 
 
 def _changes(before: Mapping[str, Any], after: Mapping[str, Any], own: str) -> list[str]:
-    """Say what a program changed beside the file of the sorry."""
+    """Report a program's changes beside the file of the sorry."""
     named = sorted(clean(name) for name in {*before, *after} - {own} if before.get(name) != after.get(name))
     if not named:
         return []

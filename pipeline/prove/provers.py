@@ -5,8 +5,8 @@
         result, tactics = prover.search(server, goal="∀ p : Prop, p → p")
 
 Prompts are the trainer's. The search is the prove job's: best first, budgeted, with the requests of all searches of a
-prover in one batch. Lean took every proof that a search returns as a whole text in its place; it is a candidate until
-the gate has checked it.
+prover in one batch. Lean accepted every returned proof as a whole text in its place; it is a candidate until the gate
+has checked it.
 """
 
 from __future__ import annotations
@@ -79,12 +79,12 @@ class ProverResult:
     Attributes:
         n_goals_root: goals at the beginning.
         duration: in seconds.
-        success: whether Lean took a proof as a whole text. It is a candidate until the gate has checked it.
+        success: whether Lean accepted a proof as a whole text. It is a candidate until the gate has checked it.
         steps: expanded states.
         outcome: "found"; "exhausted": nothing is left to try; "budget"; "error": see `detail`.
         detail: the reason for no proof; "" with one.
         best: the progress, in a line for people.
-        proof: the text that Lean took as the proof; "" without one.
+        proof: the proof's text as accepted by Lean; "" without one.
         whole_file: whether the theorem's own file was the context.
         tree: the search; None if it did not begin.
     """
@@ -109,8 +109,8 @@ class _Model:
     ) -> None:
         """Args:
         suggest: asks the model; runs on `loop`.
-        held: what is open for it until the end.
-        retrieval: what finds premises for it; None: it is shown none.
+        held: its resources, open until the end.
+        retrieval: its source of premises; None: no premises.
         """
         self.loop = LoopThread("prover")
         self._asked = suggest
@@ -132,7 +132,7 @@ class _Model:
         return [one.tactic for one in result.tactics]
 
     def shown(self, place: Place) -> ShownPremises | None:
-        """Return what goals of that place are shown; None for a model without premises."""
+        """Return the premises for goals of a place; None for a model without premises."""
         if self._retrieval is None:
             return None
         find = self._retrieval.at(place)
@@ -150,10 +150,10 @@ class _Model:
 class Prover:
     """A model and a search. Requests of several searches at once go to the model in one batch.
 
-    A subclass of the caller's defines `next_tactic`, and `generate_whole_proof` where it writes whole proofs.
+    Subclasses define `next_tactic`, and `generate_whole_proof` if they write whole proofs.
 
     Attributes:
-        theorem: the theorem of the states that `next_tactic` receives; None: unknown.
+        theorem: the theorem behind the states for `next_tactic`; None: if unknown.
     """
 
     def __init__(self, *, decoding: Decoding | None = None, budget: Budget = BUDGET, seed: int = 0) -> None:
@@ -167,7 +167,7 @@ class Prover:
 
     @property
     def name(self) -> str:
-        """The name under which its attempts are remembered: another name is tried anew."""
+        """The name of its attempts in the record: another name is tried anew."""
         return type(self).__qualname__
 
     def engine(self, *, whole: bool = False) -> Engine:
@@ -241,7 +241,7 @@ class Prover:
 
         Args:
             state: a proposition, goals as Lean prints them, or an object with `goals` (Pantograph's, or a session's).
-            goal_id: which of the goals, from 0.
+            goal_id: the index of the goal, from 0.
 
         Returns:
             None if no tactic is left; the log says why.
@@ -266,14 +266,14 @@ class Prover:
             return offered.popleft() if offered else None
 
     def reset(self) -> None:
-        """Forget which tactics `next_tactic` has returned."""
+        """Forget the tactics returned by `next_tactic`."""
         with self._lock:
             self._offered.clear()
 
     def generate_whole_proof(self, theorem: Any, server: Server | None = None) -> str:
-        """Return a whole proof of a theorem, as text that may follow its `:=`; "" without one, and the log says why.
+        """Return a whole proof of a theorem, as text to follow its `:=`; "" without one, and the log says why.
 
-        It is a candidate until the gate has checked it. Here it is what a search finds; without a server, on one with
+        It is a candidate until the gate has checked it. Here it comes from a search; without a server, on one with
         Lean's own modules alone.
 
         Args:
@@ -388,7 +388,7 @@ def _result(
 
 
 async def _unseen(ask: WholeAsk, author: Author) -> str:
-    """Return the first of an author's proofs that can be read; "" without one, and the log says why. Lean sees none."""
+    """Return an author's first readable proof; "" without one, and the log says why. Lean sees none."""
 
     async def take(proof: str, _seconds: float) -> Replacement:
         return Replacement(0, 0, proof)
@@ -466,8 +466,8 @@ class HFProver(Prover):
         """Load the model.
 
         Args:
-            ckpt_path: as a trainer wrote it, with its tokenizer.
-            use_lora: require an adapter. One that is found is used either way.
+            ckpt_path: a trainer's folder, with its tokenizer.
+            use_lora: require an adapter. An adapter found there is used either way.
             device: "auto" is a GPU if there is one.
             decoding: the number of tactics for a state, and the sampling; None: 8 beams.
             budget: of one search.
@@ -490,7 +490,7 @@ class HFProver(Prover):
 
     @property
     def name(self) -> str:
-        """The folder or hub name; of a folder, with what its weights are known by."""
+        """The folder or hub name; a folder's name ends with the identity of its weights."""
         weights = begun(Path(self._name)) if Path(self._name).is_dir() else None
         return f"{self._name}@{weights[:12]}" if weights else self._name
 
@@ -509,7 +509,7 @@ class HFProver(Prover):
 
 
 class RetrievalProver(Prover):
-    """A prover with ReProver's generator, which gets the premises nearest to the goal."""
+    """A prover with ReProver's generator and the premises nearest to the goal."""
 
     def __init__(
         self,
@@ -532,7 +532,7 @@ class RetrievalProver(Prover):
             indexed_corpus_path: a corpus.jsonl, or the folder of a dataset.
             device, decoding, budget, seed: see `HFProver`.
             premises: the number for each goal.
-            indices: a folder that keeps embeddings; None: the corpus is embedded anew each time.
+            indices: a folder for embeddings; None: the corpus is embedded anew each time.
 
         Raises:
             ModelError: the generator cannot be used.
@@ -569,7 +569,7 @@ def read_corpus(path: str | Path) -> Corpus:
 
 
 class ExternalProver(Prover):
-    """A prover with a model behind an OpenAI-compatible endpoint, which may cost money: see `usage`."""
+    """A prover with a model behind an OpenAI-compatible endpoint, possibly at a cost: see `usage`."""
 
     def __init__(
         self,
@@ -603,7 +603,7 @@ class ExternalProver(Prover):
                 Hugging Face's router.
             usd_per_day: a cap for the UTC day, over all of the ledger; None: no cap. It needs the prices and a ledger.
             usd_per_million_prompt, usd_per_million_completion: the prices.
-            ledger: the path of the files of days, which several processes may share (`pipeline.endpoint.spending`).
+            ledger: the path of the ledger's files, shared by several processes (`pipeline.endpoint.spending`).
             timeout_s, retries: see `pipeline.endpoint.dialect.Endpoint`.
             candidates, temperature, max_tokens: answers for a state, their sampling, and their maximum of tokens.
             whole_tokens: the maximum of a whole proof.
@@ -642,7 +642,7 @@ class ExternalProver(Prover):
         return self._earlier if self._endpoint is None else self._earlier + self._endpoint.usage
 
     def generate_whole_proof(self, theorem: Any, server: Server | None = None) -> str:
-        """Return a whole proof that Lean took, after at most `repairs` turns with Lean's errors.
+        """Return a whole proof accepted by Lean, after at most `repairs` turns with Lean's errors.
 
         Without a server it is the model's first text, unseen by Lean.
         """

@@ -1,9 +1,8 @@
-"""The rungs of the ladder: for each the engine that works on all sorries of a job.
+"""The rungs of the ladder: the engine for each, to work on all sorries of a job.
 
-0 the curated tactics, 1 a generator that is made for premises, 2 the tactic model, 3 whole proofs by a local model,
-4 an external model: whole proofs, or tactics for searches, 5 a program that edits the file. Where a retriever is in
-use, every one of them is shown the premises that it finds. A rung loads its models on its first use: rung 0 without a
-retriever needs no torch.
+0 the curated tactics, 1 a generator made for premises, 2 the tactic model, 3 whole proofs by a local model, 4 an
+external model: whole proofs, or tactics for searches, 5 a program that edits the file. With a retriever in use, every
+rung gets its premises. A rung loads its models on its first use: rung 0 without a retriever needs no torch.
 """
 
 from __future__ import annotations
@@ -48,8 +47,8 @@ if TYPE_CHECKING:
     from pipeline.prove.generator import Predicting, Suggest
 
 # ---- Outages: the failure of one request against the failure of the model or endpoint
-# A model that answers other requests and fails on a sorry has failed on that sorry, and its attempt records that. A
-# model that has answered nothing since its first failure is down, and no sorry may count as tried because of that: the
+# A model that answers other requests and fails on a sorry has failed on that sorry, and its attempt records the
+# failure. A model without an answer since its first failure is down, and no sorry may count as tried because of it: the
 # job holds those attempts back until the next answer, and fails, to be retried, if none comes.
 
 
@@ -70,7 +69,7 @@ class ModelHealth:
 
     Attributes:
         answered: the number of answers.
-        over: why nothing more may be asked today; what was asked before is paid for, and worked on to its end.
+        over: why no more requests are allowed today; earlier requests are paid for, and worked on to their end.
         failure: the first failure since the last answer; "" if the last request was answered.
     """
 
@@ -85,7 +84,7 @@ class ModelHealth:
         self._alone = alone
 
     def watch(self, ask: Callable[[Q], Awaitable[A]]) -> Callable[[Q], Coroutine[Any, Any, A]]:
-        """Return what asks the model in the same way, records the outcomes, and raises JobError at an outage."""
+        """Wrap a model's function: record the outcomes, and raise JobError at an outage."""
 
         async def watched(asked: Q) -> A:
             if self.over is not None:
@@ -95,7 +94,7 @@ class ModelHealth:
             except (GenerationStoppedError, JobError):
                 raise
             except asyncio.CancelledError:
-                # The time of the search is over. A model that has answered before may be slow for this one.
+                # The time of the search is over. A model with earlier answers may only be slow for this one.
                 if not self.answered:
                     self._failed("it gave no answer in time")
                 raise
@@ -134,7 +133,7 @@ class ModelHealth:
 
 
 def _outage(reason: str, message: str) -> JobError | None:
-    """Return the job's failure for an endpoint's failure that concerns every request; None if it concerns one."""
+    """Return the job's failure for an endpoint's failure of every request; None if it concerns one request."""
     if reason not in OF_AN_ENDPOINT:
         return None
     # Today's money does not come back: tomorrow, or with another cap, the plan has another job.
@@ -152,9 +151,9 @@ class FilePlace:
 
 
 Propose = Callable[[FilePlace, ShownPremises | None], Proposer]
-"""Returns the proposer of a declaration, by its file and the premises that its goals are shown."""
+"""Returns the proposer of a declaration, by its file and its goals' premises."""
 Show = Callable[[FilePlace, str, tuple[int, int]], ShownPremises | None]
-"""Returns what a declaration's goals are shown, by its file, name and position: line and column, from 1."""
+"""Returns the premises for a declaration's goals, by its file, name and position: line and column, from 1."""
 
 
 def show_none(_place: FilePlace, _name: str, _position: tuple[int, int]) -> None:
@@ -173,8 +172,8 @@ class Engine:
         wholly: the author of whole proofs; None: a search for tactics.
         again: whether an unproved sorry is searched again, with lemmas and for its negation; not on paid endpoints.
         answering: records the model's answers and failures; None without a model.
-        together: whether the declarations of one file run side by side, so that requests to the model are batched.
-            Without a model it only costs: each process then reads the file's beginning anew.
+        together: whether the declarations of one file run side by side, to batch their requests to the model. Without a
+            model it only costs: each process then reads the file's beginning anew.
     """
 
     propose: Propose
@@ -189,7 +188,7 @@ class Engine:
 
 def ladder(show: Show = show_none) -> Engine:
     """Return rung 0."""
-    # One for each file: a tactic that one process cannot parse is unknown to all with the same imports.
+    # One for each file: a tactic unparsable to one process is so to all with the same imports.
     of_files: dict[FilePlace, CuratedTactics] = {}
 
     def propose(place: FilePlace, shown: ShownPremises | None) -> Proposer:
@@ -206,7 +205,7 @@ async def engine(
 
     Args:
         spec: the job's.
-        premises: returns those that a retriever searches.
+        premises: returns the premises for a retriever.
         attempts: the earlier ones, by sorry.
 
     Raises:
@@ -256,17 +255,17 @@ async def _by_generator(
 
 
 def proposing(suggest: Suggest, decoding: Decoding) -> Propose:
-    """Return the proposers of tactics that a model suggests."""
+    """Return the proposers of a model's tactics."""
     from pipeline.prove.generator import GeneratorProposer
 
     return lambda _place, shown: GeneratorProposer(suggest, decoding=decoding, premises=shown)
 
 
 async def _premise_source(given: ProveSpec, premises: Callable[[], Corpus], open_: AsyncExitStack) -> Show:
-    """Load the retriever; return what it shows.
+    """Load the retriever; return its source of premises.
 
-    But at rung 1, one that cannot be loaded for good (its weights are damaged, the repository has no trace) shows
-    nothing, and each attempt says why.
+    Except at rung 1, a permanent failure to load it (damaged weights, no trace of the repository) means no premises,
+    and each attempt records why.
     """
     part = given.rung.retriever
     if part is None:

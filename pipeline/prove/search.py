@@ -1,10 +1,10 @@
 """Best-first search over the goal states of one session.
 
-A node is a state (`graph.py`); its candidates come from a rung's proposer and act on its first goal. States whose
-goals read the same are one state. The search is deterministic: equal scores go in the order of discovery, and the
-sampling for a state depends on the seed and the state alone. A state is freed after its expansion. A state without
-goals is only a candidate: the caller tries it in the source. The session replaces a process that dies; a state that
-cannot be restored is skipped, and then the search never reports that it has tried everything.
+A node is a state (`graph.py`); its candidates come from a rung's proposer and act on its first goal. States whose goals
+read the same are one state. The search is deterministic: equal scores go in the order of discovery, and the sampling
+for a state depends on the seed and the state alone. A state is freed after its expansion. A state without goals is only
+a candidate: the caller tries it in the source. The session replaces a dead process; a state lost for good is skipped,
+and then the search never claims to have tried everything.
 
 Searches share only their arguments: the searches of one job run side by side on one event loop, each with its own
 session, and may share a proposer.
@@ -47,15 +47,15 @@ _LOOK_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class SearchMethod:
-    """How a goal is searched.
+    """The way to search a goal.
 
     Attributes:
         proposer: of tactics; other searches may use it meanwhile.
         scoring: ranks the states; None: rung 0's.
-        remaining: a progress model, if any, which receives one request for each expansion.
+        remaining: a progress model, if any, with one request for each expansion.
         seed: of the proposer's sampling.
-        negate: whether the negation is tried after a search without a proof.
-        lemmas: that a second search may cite after a search without a proof.
+        negate: whether to try the negation after a search without a proof.
+        lemmas: to cite in a second search after one without a proof.
     """
 
     proposer: Proposer
@@ -90,7 +90,7 @@ class Search:
         """Search for a proof of the state's goal with this index; it has a script exactly when it is "found".
 
         Raises:
-            StateLost: everything is tried but the successors of a state that was lost with its process.
+            StateLost: everything is tried but the successors of a state lost with its process.
             ReplError: no process can be started, or none gets as far as the state (see `Session`).
             Exception: any error of the proposer or the progress model.
         """
@@ -108,7 +108,7 @@ class Search:
         if outcome == "exhausted" and self._lost is not None:
             raise self._lost
         for node in graph.nodes:
-            # The tree also has the steps that the end of the search left unranked.
+            # The tree also has the steps left unranked at the end.
             graph.rank(node, None)
         tree = outline(graph, outcome=outcome, limit=limit)
         return Effort(
@@ -125,7 +125,7 @@ class Search:
 
     @property
     def calls(self) -> int:
-        """The tactics that were sent to Lean, as the budget counts them."""
+        """The number of tactics sent to Lean, as the budget counts them."""
         return self._trying.calls
 
     async def _loop(self) -> Limit:
@@ -143,7 +143,7 @@ class Search:
         return ""
 
     def _over(self) -> Limit:
-        """Return the limit that is reached, if any."""
+        """Return the limit reached, if any."""
         if self._left_s() <= 0:
             return "seconds"
         calls = self.budget.calls
@@ -155,7 +155,7 @@ class Search:
     # ---- one state
 
     async def _expand(self, node: Node) -> Limit:
-        """Try the candidates on the node's first goal; return the limit that cut it short, if one did."""
+        """Try the candidates on the node's first goal; return the limit that cut it short, if any."""
         lost = False
         try:
             if limit := await self._try_all(node):
@@ -201,10 +201,10 @@ class Search:
     # ---- waiting for a model
 
     async def _wait_for(self, asked: Awaitable[T], node: Node) -> T | None:
-        """Wait for an answer, and park the process for searches that wait for one; None: time is up.
+        """Wait for an answer, and lend the process to other searches meanwhile; None: if time is up.
 
-        If resuming costs a replay, the process is not parked before the wait has taken as long as the replay will: at
-        worst this is twice the cost of the better choice.
+        If resuming costs a replay, the process is lent only after a wait as long as the replay: at worst this is twice
+        the cost of the better choice.
         """
         thinking = asyncio.ensure_future(asked)
         began, look, parked = time.monotonic(), _FIRST_LOOK_S, False

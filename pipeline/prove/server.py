@@ -1,4 +1,4 @@
-"""The Lean server that provers search on, and the theorems that they are asked for: PyPantograph's place for programs.
+"""The Lean server for provers' searches, and their theorems: PyPantograph's place for programs.
 
 with Server(project="/path/to/repository", imports=["Mathlib"]) as server: ...
 """
@@ -43,7 +43,7 @@ class Server:
 
     Attributes:
         project: the folder of the Lake project; an empty one if the caller named none.
-        imports: modules that a bare goal may use.
+        imports: modules for a bare goal's use.
         backend: runs Lean.
     """
 
@@ -62,7 +62,7 @@ class Server:
         Args:
             project: the folder of a Lake project, built; None for Lean's own modules alone.
             imports: modules.
-            lean: "auto" (Lean, by the project's lean-toolchain), or a backend that `pipeline.lean.backend` found.
+            lean: "auto" (Lean, by the project's lean-toolchain), or a backend of `pipeline.lean.backend`.
             repl: path of a pantograph-repl; "" looks for one, as `[lean] repl` of the settings.
             sandbox: "bubblewrap", or "none" for trusted projects.
             limits: of the processes.
@@ -99,7 +99,7 @@ class Server:
         self._loop: LoopThread | None = LoopThread("lean-server")
 
     def session(self, theorem: RestatedTheorem) -> Session:
-        """Return a session where a theorem is stated; for work that `run` runs."""
+        """Return a session with a theorem stated; use it within `run`."""
         key = theorem.key or ReplKey(self.backend, self.project, self.imports)
         return Session(self._pool, key, theorem.setup)
 
@@ -157,9 +157,9 @@ def checked(server: object) -> Server:
 
 
 # ---- A theorem to prove
-# A statement, a goal as Lean prints it or a traced theorem becomes a declaration with a sorry for its proof, so that a
-# found proof is tried as a whole text, as the prove job does. A theorem whose file is in the project has that file up
-# to the theorem as its context; a proof that it already has is dropped.
+# A statement, a printed goal or a traced theorem becomes a declaration with a sorry for its proof, so that a found
+# proof is tried as a whole text, as the prove job does. A theorem from a file of the project has that file up to the
+# theorem as its context; its own proof is dropped.
 
 
 class StatementError(Exception):
@@ -200,10 +200,10 @@ class RestatedTheorem:
 
 
 def restate_goal(goal: str, imports: Sequence[str] = ()) -> RestatedTheorem:
-    """Return a theorem that states a goal: a proposition of Lean, or a goal as Lean prints it.
+    """Return a theorem with a goal as its statement: a proposition, or a goal as Lean prints it.
 
     Raises:
-        StatementError: it is empty, has several goals, or mentions hypotheses without a name that can be written.
+        StatementError: the goal is empty, is several, or mentions hypotheses without a writable name.
     """
     text = goal.strip()
     if not text:
@@ -224,9 +224,9 @@ def restate_theorem(theorem: Any, server: Server | None) -> RestatedTheorem:
     """Return a theorem in its file's context; by its statement alone if the server's project has no such file.
 
     Args:
-        theorem: a record of `store.leandojo`, or anything with `theorem_statement`, or `full_name` and `file_path`;
-            or its text.
-        server: whose project has the file; None: no file is looked for.
+        theorem: a record of `store.leandojo`, or anything with `theorem_statement`, or `full_name` and `file_path`; or
+            its text.
+        server: whose project has the file; None: look for no file.
 
     Raises:
         StatementError: it has neither, or its kind cannot be proved.
@@ -250,7 +250,7 @@ def restate_theorem(theorem: Any, server: Server | None) -> RestatedTheorem:
 
 
 def place_of(theorem: Any) -> Place:
-    """Return the place that a record names; any place without a file."""
+    """Return the place named by a record; any place without a file."""
     path, start = getattr(theorem, "file_path", None), getattr(theorem, "start", None)
     if path is None:
         return Place()

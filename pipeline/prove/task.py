@@ -1,6 +1,6 @@
-"""The task of a program that proves: a JSON object, on its standard input and in the file that $EVERLEAN_TASK names.
+"""The task of a program for proofs: a JSON object, on its standard input and in the file named by $EVERLEAN_TASK.
 
-What it may do, and how it is judged, is in docs/proving.md.
+docs/proving.md describes its rights and the judgement of its result.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a program of `[[prove.programs]]` is given."""
+    """The task of a program from `[[prove.programs]]`."""
 
     file: str
     """The file to edit, below the working folder. Only the text in the sorry's place may change in it"""
@@ -31,9 +31,9 @@ class Task:
     byte_end: int
     """Where it ends"""
     mode: SorryMode
-    """`tactic`: the sorry is a tactic; `term`: it is a term, in whose place tactics need a `by`"""
+    """`tactic`: the sorry is a tactic; `term`: it is a term, and tactics there need a `by`"""
     source: str
-    """The whole declaration with its sorries, as the file has it. Other sorries than this one are to stay"""
+    """The whole declaration with its sorries, as the file has it. Other sorries must stay"""
     statement: str
     """The declaration's binders and type, white space collapsed"""
     goal: str
@@ -41,16 +41,16 @@ class Task:
     hypotheses: tuple[str, ...]
     """The goal's hypotheses, `name : type` each"""
     premises: tuple[str, ...]
-    """Declarations that the retriever in use finds for the goal, the nearest first"""
+    """Declarations from the retriever in use for the goal, the nearest first"""
     toolchain: str
     """The project's `lean-toolchain`"""
     lean: tuple[str, ...]
-    """The command that compiles a file, whose path is put behind it; it sees the project's imports"""
+    """The command to compile a file, with the path at its end; it sees the project's imports"""
     earlier: tuple[EarlierAttempt, ...]
-    """What was tried before, the newest last"""
+    """Earlier attempts, the newest last"""
     seconds: float
-    """How long the program may run"""
+    """The program's time limit in seconds"""
 
     def as_text(self) -> str:
-        """Return it as it is handed over, in lines: a field that is no list is one line, which sed can read."""
+        """Return its text, in lines: a field other than a list is one line, readable to sed."""
         return json.dumps({"schema": SCHEMA, **asdict(self)}, ensure_ascii=False, indent=1) + "\n"

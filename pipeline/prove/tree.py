@@ -28,7 +28,7 @@ class TreeError(ValueError):
 
 
 def number_json(number: float) -> float | str:
-    """Return a number for JSON, which has no infinite ones: they are "inf", "-inf" and "nan"."""
+    """Return a number for JSON; infinite ones and NaN become "inf", "-inf" and "nan"."""
     return number if math.isfinite(number) else str(number)
 
 
@@ -54,7 +54,7 @@ Natural = Annotated[int, Field(strict=True, ge=0)]
 
 @dataclass(frozen=True, slots=True)
 class TriedTactic:
-    """A tactic that was tried on a state.
+    """A tactic tried on a state.
 
     Attributes:
         tactic: its text, shortened if it is very long.
@@ -63,7 +63,7 @@ class TriedTactic:
             the Lean process each time.
         reason: for the outcome, shortened; empty without one.
         log_probability: the model's; 0 without a model.
-        to: the number of the state that it led to, if any.
+        to: the number of the resulting state, if any.
     """
 
     tactic: StrictStr
@@ -86,10 +86,10 @@ class TreeNode:
         score: lower came first.
         log_probability: the sum on the way here.
         remaining: estimated steps left, from a progress model.
-        outcome: "proved": a proof goes through it. "dead": expanded, and nothing open comes after it. "expanded":
-            something open does. "open": not expanded, or not to the end. "lost": it went down with its process.
+        outcome: "proved": a proof goes through it. "dead": expanded, and without open states after it. "expanded": with
+            open states after it. "open": not expanded, or not to the end. "lost": lost with its process.
         tried: in order, without the omitted ones.
-        tried_left_out: the number of tried tactics that are not in `tried`.
+        tried_left_out: the number of further tactics tried.
     """
 
     number: Natural
@@ -115,7 +115,7 @@ class Tree:
         best: the progress, in one line.
         nodes: by number, ascending, the root among them.
         proof: numbers of the states on the proof's way, from the root on; empty without one.
-        nodes_left_out: the number of states that are not in `nodes`.
+        nodes_left_out: the number of further states.
     """
 
     outcome: Ended
@@ -173,7 +173,7 @@ _TREES = TypeAdapter(Tree)
 
 
 def _check(tree: Tree) -> None:
-    """Check for a root, parents that exist, no cycle, and a proof that is a way from the root."""
+    """Check for a root, existing parents, no cycle, and a proof along a way from the root."""
     numbers = [node.number for node in tree.nodes]
     if numbers != sorted(set(numbers)) or not numbers or numbers[0] != 0:
         raise TreeError("tree.nodes: not numbered upwards from 0")

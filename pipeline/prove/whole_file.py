@@ -1,7 +1,7 @@
-"""Rung 0 without a session: many tactics in one file, for a Lean whose language server cannot be spoken to.
+"""Rung 0 without a session: many tactics in one file, for a Lean without a usable language server.
 
 Each tactic is tried in a copy of its declaration, in a namespace of its own behind the file's text; one run of the
-compiler judges all of them. A tactic that does not end costs the run, so that its half of the list is run again.
+compiler judges all of them. A tactic without an end costs the run, and then the halves of the list run again.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Message:
 
 @dataclass(frozen=True, slots=True)
 class WholeFile:
-    """A file with sorries, and what compiles it."""
+    """A file with sorries, and its compiler."""
 
     backend: LeanBackend
     project: Path
@@ -166,5 +166,5 @@ def _within(copy: _Copy, messages: Sequence[_Message]) -> Iterator[_Message]:
 
 
 def _is_judged(copy: _Copy, messages: Sequence[_Message]) -> bool:
-    """Return whether Lean got through a copy, and all that it said of it is there."""
+    """Return whether Lean got through a copy, with all its messages present."""
     return {copy.before, copy.behind} <= {one.line for one in messages}

@@ -28,14 +28,13 @@ from store.domain.records import Sorry
 from store.text import counted, cut, one_line
 
 # ---- The proof in a model's free-form answer
-# Only the proof is taken from it, never a statement.
-# A proof is a term here, in one of two forms that `block_of` distinguishes: `by` on a line of its own and the tactics
-# below it, two columns in; or another term, whose later lines are two columns in or more. Comments are removed: the
-# last one would swallow the text that follows it in the file.
+# Only the proof is taken from it, never a statement. A proof is a term here, in one of two forms (`block_of`): `by` on
+# a line of its own and the tactics below it, two columns in; or another term, whose later lines are two columns in or
+# more. Comments are removed: the last one would swallow the next text of the file.
 
 
 LONGEST = 20_000
-"""The maximum of an answer in characters; a longer one is of a model that does not stop."""
+"""The maximum of an answer in characters; a longer one means a model that does not stop."""
 
 _LEAN = frozenset({"lean", "lean4"})
 _THOUGHT = "</think>"
@@ -99,7 +98,7 @@ def _stated_again(code: str, declaration: str) -> str | None:
     wanted = _name(locate(declaration.encode("utf-8", "replace")).declarations)
     named = [one for one in result if _name([one]) == wanted]
     chosen = (named or result)[-1]
-    # Spaces replace the text before it, so that columns are those of the answer.
+    # Spaces replace the text before it, to keep the answer's columns.
     start = located.code.rfind("\n", 0, chosen.stated) + 1
     return " " * (chosen.stated - start) + located.code[chosen.stated : chosen.end]
 
@@ -157,7 +156,7 @@ def _behind_the_statement(value: str, declaration: str, ordinal: int) -> ReadPro
 
 
 def _proof_from(value: str, tokens: Sequence[Token], missing: str) -> ReadProof:
-    """Return the proof that a term's tokens spell: tactics if it begins with `by`."""
+    """Return the proof spelt by a term's tokens: tactics if it begins with `by`."""
     if not tokens:
         return ReadProof((), missing)
     by = tokens[0].text == "by"
@@ -194,7 +193,7 @@ def _layouts(text: str, column: int, *, own_line: bool) -> list[list[str]]:
     """Return the non-empty lines, the first at column 0 and the others relative to it, as Lean counts columns.
 
     To Lean, lines less indented than a first line behind a `by` continue that line: the first layout puts them two
-    columns in, together. Models mean the next tactics as often: that is the second layout.
+    columns in, together. Models mean the next tactics as often: they are the second layout.
     """
     first, *others = (line.rstrip() for line in text.split("\n") if line.strip())
     far = [len(line) - len(line.lstrip()) for line in others]
@@ -215,10 +214,12 @@ def _term(lines: Sequence[str]) -> str:
 
 
 Check = Callable[[str, float], Awaitable["Replacement | tuple[str, ...]"]]
-"""Returns a proof (see `read_proof`) in the sorry's place as Lean accepts it in so many seconds, or Lean's errors."""
+"""Returns a proof (see `read_proof`) in the sorry's place as accepted by Lean within the given seconds, or Lean's
+errors.
+"""
 
 LEAST_CHECK_S = 10.0
-"""What Lean has for a text at least, also where the author has taken all of the time."""
+"""Lean's minimum time for a text, even if the author used up all of the time."""
 
 _MOST_FAILED = 4
 """The maximum of failed proofs in a request: more would cost more than they help."""
@@ -242,10 +243,10 @@ class WholeAsk:
     Attributes:
         declaration: with the sorry, in its file.
         sorry: one of its.
-        path: of the file in its project; "" where that does not matter.
+        path: of the file in its project; "" if it does not matter.
         goal: the sorry's, as Lean prints it; "" if unknown.
         hypotheses: the goal's.
-        premises: marked code of the premises that are shown, the nearest first.
+        premises: marked code of the premises, the nearest first.
         earlier: failed proofs, the last ones last.
         count: the number of proofs.
         seed: of the sampling.
@@ -270,9 +271,9 @@ class AuthorAnswers:
 
     Attributes:
         missing: the reason for fewer answers than requested; "" for none.
-        refused: those that are none, with the reason.
-        note: told with the attempt, however it ends.
-        error: the reason why the author cannot answer for this sorry at all; "" for none.
+        refused: unusable answers, with the reason.
+        note: for the attempt's record, however it ends.
+        error: why the author cannot answer for this sorry at all; "" for none.
         reason: the error's kind.
     """
 
@@ -291,10 +292,10 @@ Author = Callable[[WholeAsk], Awaitable[AuthorAnswers]]
 
 @dataclass(frozen=True, slots=True)
 class WholeProofMethod:
-    """The author of whole proofs: `proofs` of them a turn, with `repairs` turns after the first, in which it receives
+    """The author of whole proofs: `proofs` of them a turn, with `repairs` turns after the first; each of these receives
     Lean's errors from the turn before.
 
-    `verbatim`: its answers are what stands in the sorry's place, and no texts that have a proof in them.
+    `verbatim`: its answers are the exact text for the sorry's place, not texts with a proof in them.
     """
 
     author: Author
@@ -404,7 +405,7 @@ class _Work:
                     )
                     first = first or self.refused[-1]
                     continue
-                # What a program had written when its time was over is judged all the same.
+                # A program's text at the end of its time is judged all the same.
                 left = self._left_s()
                 if left <= 0 and not self.method.verbatim:
                     return self._over()
@@ -482,9 +483,9 @@ async def fitting(
     *,
     timeout_s: float | None = None,
 ) -> Replacement | tuple[str, ...]:
-    """Return the first layout that Lean accepts in a declaration; if none, its errors about the first.
+    """Return the first layout accepted by Lean in a declaration; if none, its errors about the first.
 
-    A layout that ends Lean is the last: with another one the same text would take as long again.
+    A layout that ends the Lean process is the last: another one would take as long again.
 
     Raises:
         ReplError: no process can be started (see `Session`).

@@ -1,6 +1,6 @@
-"""The report: HTML pages of what is in the view, which need no network and no plotting library.
+"""The report: HTML pages of the view, without a network or a plotting library.
 
-What they show are documents (`store.documents`); here is which, in what order and where. `page.render` makes the
+Their contents are documents (`store.documents`); this package chooses, orders and places them. `page.render` makes the
 pages, `writing.write` puts them and their pictures into a folder. `front` is the first screen, which the daemon also
 sends as a digest.
 """
@@ -21,15 +21,16 @@ box.addEventListener("input", () => {
   counted.value = words.length ? `${all.filter(([node]) => !node.hidden).length} of ${all.length}` : ""
 })
 """
-"""The one script, of the box that filters the sorries of a page. Without it the box is not shown."""
+"""The one script, for the box that filters the sorries of a page. Without it the box is hidden."""
 _HASH = base64.b64encode(hashlib.sha256(FILTER.encode()).digest()).decode()
 POLICY = (
     f"default-src 'none'; script-src 'sha256-{_HASH}'; style-src 'unsafe-inline'; base-uri 'none'; "
     "form-action 'none'"
 )
 """The Content-Security-Policy of each page, in its head and in the headers of its server: its own style and this
-script, and nothing else is loaded, run or sent."""
+script; it loads, runs and sends nothing else.
+"""
 FIRST = "index.html"
-"""The name of the page that leads to the others."""
+"""The name of the page with links to the others."""
 NO_SUCH_PAGE = 4
-"""The exit status of `python -m pipeline.report` where the report has no page of that name."""
+"""The exit status of `python -m pipeline.report` for an unknown page."""

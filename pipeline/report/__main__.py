@@ -1,7 +1,7 @@
 """`python -m pipeline.report DATABASE EVENTS MIRRORS PAGE`: print a page, the daemon's way to make one.
 
-The problems of the status come on standard input, as a list in JSON. A process of its own, so that neither the time nor
-the memory that a large page takes is the daemon's.
+The problems of the status come on standard input, as a list in JSON. A process of its own keeps the time and memory of
+a large page out of the daemon.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from store.view import queries
 
 
 def main(database: str, events: str, mirrors: str, page: str = FIRST) -> int:
-    """Print the page; or one line on standard error that says why not, and return another status than 0."""
+    """Print the page; or one line on standard error with the reason, and return another status than 0."""
     try:
         with closing(queries.connect(Path(database))) as view:
             blueprints = Blueprints(Path(mirrors), lambda problem: sys.stderr.write(f"{problem}\n"))

@@ -1,8 +1,8 @@
 """Charts of lines, as SVG.
 
-Each is complete by itself, a file and a part of the page alike, light or dark as the reader's system is. Colour alone
-tells nothing: lines have their own dashes and marks. Who does not see a
-picture is told its numbers, of a line the first and the last.
+Each is complete by itself, as a file or in a page, light or dark like the reader's system. Colour alone tells nothing:
+lines have their own dashes and marks. The description gives the first and last number of each line to readers without
+the picture.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _CHARACTER = 7.2
 _TITLE = 34
 _LINE_LEFT, _LINE_RIGHT, _LINE_WIDTH, _LINE_HEIGHT = 60, 30, 640, 240
 _MOST_SAID = 20
-"""Lines of a chart that its description names."""
+"""Maximum of lines named in a chart's description."""
 _MOST_MARKS = 24
-"""Marks on a line; of more points every so many has one."""
+"""Marks on a line; beyond it every n-th point has one."""
 _DASHES = ("", "7 3", "2 3", "9 3 2 3", "12 4")
 _POINTS = ("M-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0z", "M-3-3h6v6h-6z", "M0-4L4 3H-4z", "M0-4L4 0 0 4-4 0z")
 
@@ -66,7 +66,7 @@ def safe(words: str) -> str:
 
 
 def _text(x: float, y: float, words: str, *, anchor: str = "start", css: str = "") -> str:
-    """Return a line of text; `anchor` says which of its points is at x: "start", "middle", "end"."""
+    """Return a line of text; `anchor` is the part of the text at x: "start", "middle", "end"."""
     named = f' class="{css}"' if css else ""
     at = "" if anchor == "start" else f' text-anchor="{anchor}"'
     return f'<text x="{x:g}" y="{y:g}"{at}{named}>{safe(words)}</text>'
@@ -77,7 +77,7 @@ def _picture(
 ) -> str:
     """Return a whole picture: the title, and the elements below it, their y from 0.
 
-    `identity` is an id that no other picture of the page has, `described` the words for a reader who does not see it.
+    `identity` is an id unique on the page, `described` the words for a reader without the picture.
     """
     width = max(width, 20 + _CHARACTER * 1.1 * min(len(title), 110))
     size = f"{width:g} {height + _TITLE:g}".split()
@@ -93,7 +93,7 @@ def _picture(
 
 
 def _x_axis(positions: Sequence[str], across: Sequence[float], base: float) -> list[str]:
-    """Return the labels of an x axis: both ends, and between them those that do not touch their neighbours."""
+    """Return the labels of an x axis: both ends, and between them as many as fit without touching."""
     widths = [_CHARACTER * min(len(name), 24) for name in positions]
     parts, taken = [], -math.inf
     last = len(positions) - 1
@@ -115,13 +115,13 @@ def _x_axis(positions: Sequence[str], across: Sequence[float], base: float) -> l
 
 
 def area(title: str, described: str, values: Sequence[float], at: Sequence[float]) -> str:
-    """Return an area over time, as wide and high as the box that it stands in, without a letter in it.
+    """Return an area over time, filling its box, without text.
 
     Args:
-        title: what is shown.
-        described: the words for a reader who does not see it.
+        title: the subject.
+        described: the words for a reader without the picture.
         values: each holds until the next.
-        at: their times; the last one is where the picture ends.
+        at: their times; the last one is the end of the picture.
     """
     high, span = max(values, default=0) or 1, (at[-1] - at[0]) or 1
     points = [
@@ -150,14 +150,14 @@ def line_chart(
     """Return a chart of lines over positions, the legend above; a line is broken where a value is missing.
 
     Args:
-        identity: an id that no other picture of the page has.
-        title: what is shown.
-        positions: labels of the x axis; as many are written as there is room for.
+        identity: an id unique on the page.
+        title: the subject.
+        positions: labels of the x axis; written as far as they fit.
         lines: one value a position each.
         unit: written at the y axis.
-        highest: where the y axis ends; None: at the highest value.
-        at: the time of each position; values hold until the next, and one from before the clock was set back is placed
-            with the one before it. Without it positions are evenly spaced.
+        highest: the end of the y axis; None: at the highest value.
+        at: the time of each position; values hold until the next; one from before the clock was set back is placed with
+            its predecessor. Without it positions are evenly spaced.
     """
     known = [value for line in lines for value in line.values if value is not None]
     ticks = _ticks(highest or max(known, default=0.0) or 1.0)
@@ -212,7 +212,7 @@ def _keys(lines: Sequence[Series]) -> tuple[list[tuple[float, float, str]], floa
 
 
 def _ends_of(lines: Sequence[Series], positions: Sequence[str]) -> str:
-    """Say what each line begins and ends with."""
+    """Describe each line's first and last value."""
     messages = []
     for line in lines[:_MOST_SAID]:
         known = [(value, at) for value, at in zip(line.values, positions, strict=True) if value is not None]
@@ -224,7 +224,7 @@ def _ends_of(lines: Sequence[Series], positions: Sequence[str]) -> str:
 
 
 def _ticks(high: float) -> list[float]:
-    """Return round numbers from 0 on, at most seven, that end at or above `high`."""
+    """Return at most seven round numbers from 0 to `high` or above."""
     raw = high / 5
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= raw * (1 - 1e-9))

@@ -1,4 +1,4 @@
-"""The pieces of a page: its tables, pictures and sections, the way that values are written, and the templates.
+"""The pieces of a page: its tables, pictures and sections, the format of values, and the templates.
 
 The templates escape every text (autoescape) and replace its control characters.
 """
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 LONG_TABLE = 15
-"""A table of so many rows is folded."""
+"""Tables from this number of rows on are folded."""
 LONGEST = 600
-"""Characters of a text from elsewhere that are shown; a name or a reason may have any length."""
+"""Maximum characters of a text from elsewhere; a name or a reason may have any length."""
 _LONG_WORD = 20
-"""Characters from which on a row's head may break anywhere, and has room."""
+"""From this length on a row's head may break anywhere, and has room."""
 _NUMBER = re.compile(r"[+-]?\d+\.\d+")
 
 Value = str | int | float | None
-"""A table's cell: text, a number (right-aligned; a float to one decimal), or None for what is not known."""
+"""A table's cell: text, a number (right-aligned; a float to one decimal), or None if unknown."""
 
 
 @cache
@@ -56,18 +56,18 @@ def environment() -> Environment:
 
 
 def _finalized(value: Any) -> Any:
-    """Replace control characters of each text that a template writes, before it is escaped."""
+    """Replace control characters in each text of a template, before escaping."""
     return value if hasattr(value, "__html__") else clean_block(str(value))
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table that scrolls in its own box; without a row it is left out.
+    """A table with a scrollbar of its own; without a row it is left out.
 
     Attributes:
-        caption: what it holds.
+        caption: its contents.
         headers: of the columns; the first one's cells head their rows.
-        rows: as many values each as there are headers.
+        rows: as many values in each as there are headers.
         long: headers of columns of long text, which may break anywhere.
     """
 
@@ -123,7 +123,7 @@ class Section:
 
 
 def macro(name: str, /, **parts: Any) -> str:
-    """Return what a macro of the templates makes of its parts."""
+    """Return the output of a template macro."""
     # As it comes, so that a template that gets it does not escape it again.
     result: str = getattr(environment().get_template("macros.html").module, name)(**parts)
     return result
@@ -136,7 +136,7 @@ def section(identity: str, heading: str, named: str, **parts: Any) -> Section:
 
 
 def _is_number(value: Value) -> bool:
-    """Return whether a value is a number, is written as one, or is one that is not known."""
+    """Return whether a value is a number, a written one, or unknown."""
     return not isinstance(value, str) or _NUMBER.fullmatch(value) is not None
 
 

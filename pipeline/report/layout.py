@@ -1,4 +1,4 @@
-"""The pages of sorries: which sorry is on which page, a repository after the other, and under which anchor."""
+"""The pages of sorries: each sorry's page, one repository after the other, and its anchor."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Sheet:
 
 @dataclass(frozen=True, slots=True)
 class OfRepository:
-    """The pages of a repository. `sorries` counts all, `left_out` those that are on none."""
+    """The pages of a repository. `sorries` counts all, `left_out` those without a page."""
 
     repository: str
     branches: tuple[str, ...]

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from store.events.models import ModelKind
 
 Blob = Callable[[str], bytes]
-"""Returns a payload of the log by its hash, as `LogReader.blob` does."""
+"""Returns a payload of the log by its hash, as does `LogReader.blob`."""
 MOST_CURVES = 8
-"""The newest trainings of each model whose losses are drawn."""
+"""Maximum of trainings with drawn losses for each model, the newest."""
 _MOST_CHECKPOINTS, _MOST_EVALUATIONS = 300, 2000
 _NAMES: Mapping[ModelKind, str] = {
     "retriever": "retriever", "tactics": "tactic model", "progress": "progress model"
@@ -86,12 +86,12 @@ def _measured(one: Checkpoint) -> Iterator[tuple[Value, ...]]:
 
 
 _ALONG = 100
-"""Parts of a run at which its loss is drawn."""
+"""Maximum of points in the drawing of a run's loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingCurve:
-    """What a training measured, by name: (step, value), by step. Without any `problem` says why."""
+    """A training's measurements, by name: (step, value), by step. Without any, `problem` is the reason."""
 
     row: CheckpointRow
     measures: Mapping[str, Sequence[Point]] = field(default_factory=dict)
@@ -104,12 +104,12 @@ def _curve(row: CheckpointRow, blob: Blob | None) -> TrainingCurve:
     try:
         return TrainingCurve(row, read_curve(blob(row.curve or "")))
     except (LogError, ValueError, RecursionError) as error:
-        # What is damaged costs this curve alone.
+        # Damage costs this curve alone.
         return TrainingCurve(row, problem=f"it cannot be read: {error}")
 
 
 def losses(view: sqlite3.Connection, blob: Blob | None) -> Iterator[Section]:
-    """Yield a section for each model that was trained: how the losses of its newest trainings fell."""
+    """Yield a section for each trained model: the losses of its newest trainings."""
     checkpoints = model_queries.checkpoints(view)
     for model, trained in _NAMES.items():
         with_one = [row for row in checkpoints if row.model == model and row.curve is not None]

@@ -1,7 +1,7 @@
 """The pages of a report: the first screen, the sorries of each repository, proofs, and models.
 
-What has nothing to show has no page and no heading. A page has a bounded number of entries, each of a bounded size. The
-prose is in `templates/`.
+Empty parts have no page and no heading. A page has a bounded number of entries, each of a bounded size. The prose is in
+`templates/`.
 """
 
 from __future__ import annotations
@@ -49,18 +49,18 @@ _MOST_BESIDE = 5
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The report as text: its pages and its pictures, each by the name of its file, and what they are of."""
+    """The report as text: its pages and its pictures, by file name, and its position and times."""
 
     html: Mapping[str, str]
     pictures: Mapping[str, str]
     position: int
-    """The last event that the view contains; 0 where nothing is recorded."""
+    """The view's last event; 0 if nothing is recorded."""
     since: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Chapter:
-    """A page made of sections, and the tables of which one has to have a row."""
+    """A page made of sections, with the tables of which one must have a row."""
 
     title: str
     of: tuple[str, ...]
@@ -83,7 +83,7 @@ NAMES = re.compile(
     rf"({'|'.join(map(re.escape, _CHAPTERS))}|{layout.SHEET}\.html"
     rf"|({'|'.join(sections.PICTURES)}|{models.PICTURE})\.svg)"
 )
-"""The names that a report gives to its files, but for the first page."""
+"""The names of a report's files, except for the first page."""
 
 
 def render(
@@ -98,34 +98,34 @@ def render(
     only: str | None = None,
     served: bool = False,
 ) -> Report:
-    """Make the pages of what the view has at one moment, whatever is recorded meanwhile.
+    """Make the pages of the view at one moment, whatever is recorded meanwhile.
 
-    They load nothing: no font, no picture from elsewhere, and no script but that of a filter.
+    They load nothing: no font, no picture from elsewhere, and no script but the filter's.
 
     Args:
         view: opened by `queries.connect`, or a copy of an earlier moment.
-        made_at: when the report is made.
-        since: when the time of its first screen begins; None: a week before.
+        made_at: the time of the report.
+        since: the start of its first screen's time; None: a week before.
         problems: those of the status.
-        blob: reads the curves of trainings, which are in the log; None: no log is at hand.
-        blueprints: reads the blueprints, which are in the mirrors.
-        written: reads declarations as they are written, which are in the mirrors too.
-        only: the one page to make; there is none of that name if the result has none.
-        served: link to pages as the daemon serves them, the first at /report and the others below it.
+        blob: reads the curves of trainings from the log; None: no log is at hand.
+        blueprints: reads the blueprints from the mirrors.
+        written: reads declarations as written, also from the mirrors.
+        only: the one page to make; the result is empty if the report has no such page.
+        served: link to the daemon's own addresses, the first page at /report and the others below it.
     """
     view.execute("BEGIN")
     try:
         report = _Report(view, made_at, since or made_at - WEEK, problems, blob, blueprints, written, served)
         return report.made(only)
     finally:
-        # A disk error may have ended the transaction already; that error is the one to report.
+        # A disk error may have ended the transaction already; that error must be reported.
         if view.in_transaction:
             view.execute("ROLLBACK")
 
 
 @contextmanager
 def payloads(events_db: Path) -> Iterator[Blob | None]:
-    """Yield what reads payloads of the log at this path; None where it cannot be opened (`log_unreadable`)."""
+    """Yield a reader of payloads of the log at this path; None if the log cannot be opened (`log_unreadable`)."""
     try:
         log = LogReader.open(events_db)
     except LogError:
@@ -175,7 +175,7 @@ class _Report:
 
     @cached_property
     def recent(self) -> Mapping[str, list[report_queries.Turn]]:
-        """What came and went since the report's time begins, by repository."""
+        """New and ended sorries since the report's time begins, by repository."""
         result: defaultdict[str, list[report_queries.Turn]] = defaultdict(list)
         for turn in report_queries.turns_since(self.view, self.since):
             if not turn.first_read:
@@ -189,11 +189,11 @@ class _Report:
 
     @cached_property
     def followed(self) -> tuple[Sequence[report_queries.Turn], Sequence[report_queries.PastNumber]]:
-        """What came and went ever, and the numbers of before."""
+        """All new and ended sorries, and the earlier numbers."""
         return report_queries.turns(self.view), report_queries.past(self.view)
 
     def impacts(self, repository: str) -> Impacts:
-        """Return what rests on the sorries of a repository, counted once."""
+        """Return the impact of a repository's sorries, counted once."""
         if repository not in self.resting:
             self.resting[repository] = resting_on(
                 self.view, self.by_repository[repository], self.blueprints, most_theorems=MOST_COUNTED
@@ -270,7 +270,7 @@ class _Report:
         return html, shown
 
     def _weightiest(self) -> list[Sorry]:
-        """Return the sorries on which most rests, one of each declaration; none on which nothing is known to rest."""
+        """Return the sorries with the largest impact, one of each declaration; none with unknown or no impact."""
         resting = {
             key: one
             for of in self.laid_out
@@ -311,7 +311,9 @@ class _Report:
         return self.addresses.get((one.repository, one.branch, one.sorry), "")
 
     def _news(self, repository: str) -> Sequence[tuple[str, News]]:
-        """Return what came and went of a repository since the report's time begins, with the step: the newest first."""
+        """Return a repository's new and ended sorries since the report's time begins, with the step: the newest
+        first.
+        """
         turns = self.recent[repository][:MOST_LINES]
         return [(turn.step, one) for turn, one in zip(turns, describe_news(self.view, turns), strict=True)]
 
@@ -328,7 +330,7 @@ class _Report:
         return lines[first + 1 : last]
 
     def _texts(self, sorries: Sequence[Sorry]) -> Mapping[str, Sequence[Proof]]:
-        """Return the proofs of sorries that are not rejected, by sorry."""
+        """Return the sorries' proofs, without rejected ones, by sorry."""
         ids = json.dumps([one.sorry for one in sorries])
         conditions = [
             "state IN ('verified', 'candidate', 'conditional')",
@@ -359,7 +361,7 @@ def _urgency(row: Repository, of: OfRepository | None) -> tuple[bool, bool, int,
 
 
 def _namespace(names: Iterable[str]) -> str:
-    """Return the namespace that all declarations share, with its dot; "" where they share none."""
+    """Return the namespace shared by all declarations, with its dot; "" if they share none."""
     shared: list[str] = []
     parts = [name.split(".")[:-1] for name in names if name]
     for at in zip(*parts, strict=False):
@@ -370,7 +372,7 @@ def _namespace(names: Iterable[str]) -> str:
 
 
 def _standing(row: Repository) -> str:
-    """Say of a repository in a line what is not zero, and its trouble."""
+    """Describe a repository's nonzero counts and trouble in a line."""
     words = ["no longer watched"] if not row.watched else [] if row.enabled else ["not enabled"]
     if row.state not in HEALTHY_STATES:
         words.append(f"{row.state}: {row.reason}" if row.reason else row.state)

@@ -29,9 +29,9 @@ from store.view import report_queries
 from store.view.report_queries import PastNumber, Searches, Turn
 
 MOST_MOMENTS = 60
-"""Moments of the history that are shown; of more, the last of each of so many equal parts."""
+"""Maximum of moments in the history; of more, the last of each of equal parts."""
 MOST_PROOFS = 50
-"""Verified proofs that are shown with their text, and as many of the other texts; the newest."""
+"""Maximum of verified proofs with their text, and of other texts; the newest."""
 _MOST_REASONS, _MOST_SEARCHES = 200, 200
 _HISTORY = "sorries-over-time"
 PICTURES = (_HISTORY,)
@@ -43,10 +43,10 @@ PICTURES = (_HISTORY,)
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The sorries at one time: how many were opened, filled and removed until then, and how many are left.
+    """The sorries at one time: the numbers opened, filled and removed until then, and left.
 
-    `open` are those still in the source, with a verified proof or not. `watched`: a repository was; before that only
-    `open` is known.
+    `open` are those still in the source, with a verified proof or not. `watched`: a watched repository existed; before
+    that only `open` is known.
     """
 
     at: str
@@ -72,7 +72,7 @@ def history(turns: Sequence[Turn], past: Sequence[PastNumber]) -> Section | None
     moments = followed(turns, past)
     if len(moments) < 2:
         return None
-    # What was followed for one moment only is no line.
+    # One moment is not a line.
     followed_for = sum(one.watched for one in moments)
     names = [
         name
@@ -100,9 +100,9 @@ def history(turns: Sequence[Turn], past: Sequence[PastNumber]) -> Section | None
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A repository's sorries over time: their picture, the most that there were and when the picture begins.
+    """A repository's sorries over time: their picture, the maximum and the picture's beginning.
 
-    `year_ago`: how many there were then; None where that is not known.
+    `year_ago`: the number then; None if unknown.
     """
 
     picture: str
@@ -113,7 +113,7 @@ class Past:
 
 
 def pasts(turns: Sequence[Turn], past: Sequence[PastNumber], made_at: str) -> dict[str, Past]:
-    """Return the pasts of the repositories that have more than one moment."""
+    """Return the pasts of the repositories with more than one moment."""
     by_repository: defaultdict[str, list[Turn]] = defaultdict(list)
     for turn in turns:
         by_repository[turn.repository].append(turn)
@@ -142,10 +142,10 @@ def pasts(turns: Sequence[Turn], past: Sequence[PastNumber], made_at: str) -> di
 def followed(
     turns: Iterable[Turn], past: Iterable[PastNumber] = (), most: int = MOST_MOMENTS
 ) -> tuple[Moment, ...]:
-    """Follow the sorries through their turns, which come in the order of their times; keep at most `most` moments.
+    """Follow the sorries through their turns, ordered by time; keep at most `most` moments.
 
-    A sorry on several branches that are counted came with the first and goes with the last of them. Until its first
-    turn a repository has the number of its `past`.
+    A sorry on several counted branches comes with the first and goes with the last of them. Until its first turn a
+    repository has the number of its `past`.
     """
     total: Counter[str] = Counter()
     present: dict[tuple[str, str], set[str]] = {}
@@ -190,13 +190,13 @@ def followed(
 def _thinned(times: list[str], most: int) -> list[str]:
     if len(times) <= most:
         return times
-    # Moments are cumulative, so the last of a part has all that happened in it; the first one keeps the beginning.
+    # Moments are cumulative, so the last of a part includes the others; the first one keeps the beginning.
     first, *rest = times
     return [first, *(rest[(index + 1) * len(rest) // (most - 1) - 1] for index in range(most - 1))]
 
 
 def _without_repeats(times: Sequence[str]) -> list[str]:
-    """Return times without what is the same in all of them, and no finer than their span asks for."""
+    """Return times without their common part, and no finer than their span needs."""
     if times[0][:10] == times[-1][:10]:
         return [time[11:] for time in times]
     return [time[:16] if times[0][:7] == times[-1][:7] else time[:10] for time in times]
@@ -206,7 +206,7 @@ def _without_repeats(times: Sequence[str]) -> list[str]:
 
 
 def proofs(view: sqlite3.Connection) -> Section | None:
-    """Show proofs by verdict, what was tried, why texts were rejected, and the newest proofs with their text."""
+    """Show proofs by verdict, attempts, reasons for rejections, and the newest proofs with their text."""
     verdicts, searches = report_queries.proof_verdicts(view), report_queries.searches(view)
     if not (verdicts or searches):
         return None
@@ -262,7 +262,7 @@ def _searches(searches: Sequence[Searches]) -> Table:
 
 
 def _dollars(row: Searches) -> str | None:
-    """Return what was paid, and, if only some attempts have a price, for how many of them that is."""
+    """Return the cost, and, if only some attempts have a price, their number."""
     if row.usd is None:
         return None
     return f"{row.usd:.2f}" + (

@@ -12,18 +12,18 @@ from pipeline.report.page import NAMES, Report
 from store.files import write_whole
 
 _BEGINNING_BYTES = 1000
-"""Of a file, how much is read to see who made it."""
+"""Bytes of a file read to see whether a report made it."""
 
 
 class NotOursError(Exception):
-    """A file that no report wrote is in the way; the message names the remedy."""
+    """A file from elsewhere is in the way; the message names the remedy."""
 
 
 def write(report: Report, folder: Path) -> tuple[Path, ...]:
     """Write the pages and the pictures; return their paths, `index.html` first.
 
-    Each file is replaced in one step, `index.html` last. Files of an earlier report that this one does not have are
-    removed then; what else lies in the folder stays.
+    Each file is replaced in one step, `index.html` last. Old files of an earlier report are then removed; other files
+    in the folder stay.
 
     Raises:
         NotOursError: a file of that name is not a report's; nothing was written.
@@ -39,7 +39,7 @@ def write(report: Report, folder: Path) -> tuple[Path, ...]:
                 "with --out"
             )
     for name, text in texts.items():
-        write_whole(folder / name, text, flush_folder=False)  # a report that is lost is made again
+        write_whole(folder / name, text, flush_folder=False)  # a lost report is made again
     for path in folder.iterdir():
         if path.name not in texts and NAMES.fullmatch(path.name) and _is_ours(path):
             path.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """Serve: `python -m pipeline.serve SPEC.json` (`pipeline.serve.spec`).
 
-Once it listens, which is before its models are there, it prints one line: {"listening": {"host": …, "port": …}}.
-SIGTERM and SIGINT end it: requests that are under way are answered first. SIGHUP does the same and then runs the
-specification's `reload` command in this process. Exit status 2, and one line on standard error, where it cannot start.
+Once it listens, before its models are loaded, it prints one line: {"listening": {"host": …, "port": …}}. SIGTERM and
+SIGINT end it: requests under way are answered first. SIGHUP does the same and then runs the specification's `reload`
+command in this process. Exit status 2, and one line on standard error, if it cannot start.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _CANNOT_START = 2
 _BACKLOG = 1024
 _GRACE_S = 10
 _CLOSING_S = 20
-"""For models, worktrees and what runs Lean to be put away, when requests have been answered or given up."""
+"""Time to close models, worktrees and Lean's processes after the last request."""
 _LOOK_S = 0.2
 
 _log = logging.getLogger(__name__)
 
 
 class StartError(Exception):
-    """The server cannot start; the message says why and what to do."""
+    """The server cannot start; the message names the reason and the remedy."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -172,5 +172,5 @@ if __name__ == "__main__":
     status = main()
     sys.stdout.flush()
     sys.stderr.flush()
-    # Python would wait for the thread that still loads a model, which no request needs now.
+    # Python would wait for the thread still loading a model, which no request needs now.
     os._exit(status)

@@ -5,8 +5,8 @@
     GET /models, /health, /ready, /metrics, /docs, /openapi.json
 
 Middlewares from the outside in: counting, the page's origin, token, queue, time, body. Every error is a problem of one
-shape (`pipeline.serve.schemas`). Headers name the checkpoint that answered.
-`/check` and `/fill` give advice: they run the daemon's own jobs, and their results go to the client and into no log.
+shape (`pipeline.serve.schemas`). Headers name the answering checkpoint. `/check` and `/fill` give advice: they run the
+daemon's own jobs, and the results go to the client alone, not into a log.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 
 def guards(spec: ServeSpec, *, token: str | None, measures: Measures) -> list[Middleware]:
-    """Return the middlewares of an application, the outermost first. `token` is what `auth.read_token` found."""
+    """Return the middlewares of an application, the outermost first. `token` comes from `auth.read_token`."""
     limits = spec.limits
     return [
         Middleware(MeasuringGuard, measures=measures),
@@ -73,7 +73,7 @@ def lean_routes(workspace: Workspace) -> APIRouter:
 
     @router.post("/retrieve", responses=responses(404))
     async def retrieve_route(asked: RetrieveRequest, request: Request) -> RetrieveResponse:
-        """Find premises for a goal: those that may be used at its place, the most promising first."""
+        """Find premises for a goal: those accessible at its place, the most promising first."""
         async with workspace.serving.retriever() as retriever:
             return await while_connected(request, workspace.premises.retrieve(retriever, asked))
 
@@ -119,8 +119,8 @@ def make_app(spec: ServeSpec, *, token: str | None = None, look_s: float = LOOK_
 
     Args:
         spec: of the server.
-        token: what clients have to send; None: nothing.
-        look_s: how often it looks for a checkpoint that was promoted.
+        token: required from clients; None: none.
+        look_s: seconds between checks for a newly promoted checkpoint.
     """
     measures = Measures()
 
@@ -194,7 +194,7 @@ def _copilot(registry: Registry) -> APIRouter:
 
 
 def _examples(registry: Registry, kinds: frozenset[str], **more: object) -> dict[str, object]:
-    """Return what a route's schema has of examples: one for each model that can be asked there."""
+    """Return a route's examples for the schema: one for each model usable there."""
     names = [model.name for model in registry.spec.models if model.kind in kinds]
     examples = {name: {"value": {"name": name, "input": _STATE, **more}} for name in names}
     return {"requestBody": {"content": {"application/json": {"examples": examples}}}} if examples else {}
@@ -232,7 +232,7 @@ async def _suggested(model: GeneratingModel, asked: GenerateRequest) -> list[Gen
 
 
 def _probability(log_probability: float) -> float:
-    """Return a probability from 0 to 1: Aesop refuses what rounding puts above."""
+    """Return a probability from 0 to 1: Aesop refuses a value rounded above 1."""
     return min(1.0, math.exp(min(0.0, log_probability)))
 
 
@@ -251,7 +251,7 @@ def _about_itself(registry: Registry) -> APIRouter:
 
     @router.get("/health", responses=responses(body=False))
     async def health() -> HealthResponse:
-        """Answer that the process is alive."""
+        """Report that the server is alive."""
         return HealthResponse(version=version("everlean"))
 
     @router.get(

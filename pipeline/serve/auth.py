@@ -4,8 +4,8 @@
     403   a page of another origin sent the request
     421   only this machine was meant to ask, and the request names another one (DNS rebinding)
 
-`/health` and `/ready` are answered without a token, so that what watches the server need not know it: they tell the
-models' names and states, and nothing of any request.
+`/health` and `/ready` need no token, so that monitoring works without it: they report the models' names and states, and
+nothing of any request.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _CHALLENGE = 'Bearer realm="everlean"'
 
 
 def read_token(spec: ServeSpec, *, environment: Mapping[str, str] | None = None) -> str | None:
-    """Return the token that clients have to send, read now; None if none is configured.
+    """Read and return the token required from clients; None if none is configured.
 
     Raises:
-        CredentialError: it cannot be used, or none is configured and other machines can reach the server.
+        CredentialError: the token cannot be used, or none is configured and other machines can reach the server.
     """
     place = spec.token
     token = read_key(
@@ -45,7 +45,7 @@ def read_token(spec: ServeSpec, *, environment: Mapping[str, str] | None = None)
 
 
 class TokenGuard:
-    """Passes requests that carry the token; all requests if no token is configured."""
+    """Passes requests with the token; all requests if no token is configured."""
 
     def __init__(self, app: ASGIApp, *, token: str | None) -> None:
         self._app = app
@@ -71,7 +71,7 @@ class TokenGuard:
 
 
 class HereGuard:
-    """Refuses what a browser was made to send. `alone`: only this machine is meant to ask."""
+    """Refuses requests that a web page made a browser send. `alone`: only this machine may use the server."""
 
     def __init__(self, app: ASGIApp, *, alone: bool) -> None:
         self._app = app
@@ -93,7 +93,7 @@ class HereGuard:
                 "it answers this machine only, and the request names another one",
                 "ask for 127.0.0.1 or localhost",
             )
-        # A client that is no browser has no origin.
+        # A client other than a browser has no origin.
         if origin is not None and origin.partition("://")[2] != host:
             return Problem(
                 403,

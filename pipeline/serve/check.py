@@ -1,8 +1,8 @@
 """POST /check: the gate's verdict on a proof in a file.
 
 The gate is the daemon's check job (`pipeline.gate.check`) with the planner's parameters, in its own process and
-sandbox. The response is the event that the job would have recorded; nothing is recorded. The verdict is "accepted" only
-if that event is `proof_verified`.
+sandbox. The response is the job's event; nothing is recorded. The verdict is "accepted" only if that event is
+`proof_verified`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Verdict = ProofVerified | ProofChecked | ProofRejected
 
 ADVICE = "advice to the client: nothing of it is recorded, and the daemon judges for itself"
 CLIENT = "client"
-"""The prover's name of a proof that a client sent."""
+"""The prover's name for a client's proof."""
 MOST_TEXT = 1_000_000
 
 
@@ -150,7 +150,7 @@ class Judging(BaseModel):
 
 
 class FilledSorry(BaseModel):
-    """A sorry that the judged text fills."""
+    """A sorry filled by the judged text."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -169,11 +169,11 @@ async def check(workspace: Workspace, asked: CheckRequest) -> CheckResponse:
     """Answer a request.
 
     Raises:
-        Problem: what is asked about is not there, or is not clear.
+        Problem: the request names something missing or ambiguous.
     """
     commit, path, known = await place_of(workspace, asked)
     async with workspace.lean, workspace.checkout(commit, path=path, text=asked.text, proof=True) as result:
-        # A long file takes a while to be read, and others are answered meanwhile.
+        # A long file takes a while to read, and others are answered meanwhile.
         file = await asyncio.to_thread(File.read, asked.repository, path, result.data, known=known)
         parts = [(file, file.one(asked.sorry), asked.proof)]
         for other in asked.others:
@@ -215,10 +215,10 @@ async def place_of(workspace: Workspace, asked: LeanRequest) -> tuple[Commit, st
 async def _sorry_row(
     workspace: Workspace, asked: LeanRequest, commit: Commit, place: SorryPlace | None
 ) -> SorryRow | None:
-    """Return the view's row of a sorry whose id is given.
+    """Return the view's row of a sorry with a given id.
 
     Raises:
-        Problem: no sorry has it.
+        Problem: no sorry has this id.
     """
     if place is None or place.id is None:
         return None
@@ -244,10 +244,10 @@ def judging(made: Checkout, file: File) -> Judging:
 
 
 def _candidates(made: Checkout, parts: Sequence[tuple[File, Sorry, str]]) -> list[ProofFound]:
-    """Return a client's text as the gate takes one, for each of the sorries that it fills.
+    """Return a client's text as candidates for the gate, one for each sorry it fills.
 
     Raises:
-        Problem: 422, they are of several declarations, one is filled twice, or they are too large together.
+        Problem: 422, the sorries are of several declarations, one is filled twice, or the texts are too large together.
     """
     file, first, _ = parts[0]
     for _, other, _ in parts:
@@ -307,10 +307,10 @@ def _proof(
 async def judge(
     workspace: Workspace, made: Checkout, proof: ProofFound, *, search: SearchOrigin | None
 ) -> Judgement:
-    """Judge a proof in a checkout by the gate: the check job, with the parameters that the planner gives it.
+    """Judge a proof in a checkout by the gate: the check job, with the planner's parameters.
 
     Args:
-        search: that found it, for the patch's header.
+        search: the search behind it, for the patch's header.
     """
     kernel = workspace.spec.lean.second_kernel
     spec = CheckSpec(

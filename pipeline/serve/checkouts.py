@@ -1,9 +1,9 @@
-"""Commits on the disk for requests: the server's own folder, worktrees out of the mirrors, and the sorries of a file.
+"""Commits on the disk for requests: the server's own folder, worktrees from the mirrors, and the sorries of a file.
 
 Cleanup is always awaited: a cancelled request leaves neither a process nor a file behind.
 
-Each server has a private scratch folder in the cache, owned by the holder of its lock (flock), which the kernel
-releases when the server ends. A starting server kills the processes and removes the files of unlocked folders.
+Each server has a private scratch folder in the cache, owned by the holder of its lock (flock); the kernel releases the
+lock at the server's end. A starting server kills the processes and removes the files of unlocked folders.
 
 A checkout has the commit's files (`pipeline.jobs.checkout`), its build, and the client's text in place of one file. The
 mirror and the build cache are only read.
@@ -52,9 +52,9 @@ from store.view import queries
 from store.view.rows import BranchRow, SorryRow
 
 BY_HAND = "by-hand-"
-"""What the folders of servers begin with that were started by hand: each has one of its own."""
+"""Prefix of the folders of servers started by hand: each has one of its own."""
 PATIENCE_S = 15.0
-"""How long a server waits for one before it, which still takes itself apart."""
+"""A server's wait for its predecessor to shut down."""
 _AGAIN_S = 0.05
 
 _log = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class Scratch:
     _lock: Lock
 
     def give_back(self) -> None:
-        """Remove the folder, and what was left running there.
+        """Remove the folder, and end the processes left there.
 
         Raises:
             OSError: something in it cannot be removed.
@@ -84,11 +84,11 @@ class Scratch:
 
 
 def own(folder: Path, *, patience_s: float = PATIENCE_S) -> Scratch:
-    """Make a folder, empty and for this user alone, and remove those of ended servers that were started by hand.
+    """Make an empty folder for this user alone, and remove folders of ended servers started by hand.
 
     Raises:
-        ScratchTakenError: another server has it, and keeps it.
-        OSError: it cannot be made or emptied.
+        ScratchTakenError: another server holds it.
+        OSError: the folder cannot be made or emptied.
     """
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     for other in folder.parent.glob(f"{BY_HAND}*"):
@@ -117,7 +117,7 @@ def _own_lock(folder: Path) -> Lock | None:
 
 
 def _sweep(folder: Path) -> None:
-    """Remove the folder of a server that is no more. That it cannot be done keeps no other server from starting."""
+    """Remove the folder of an ended server. A failure keeps no other server from starting."""
     try:
         if _swept(folder):
             _log.info("%s was left by a server that is no more, and is removed", folder)
@@ -136,7 +136,7 @@ def _swept(folder: Path) -> bool:
 
 
 def _clear(folder: Path) -> None:
-    # First the processes that may write there.
+    # First kill the processes that may write there.
     kill_marked(folder, below=True)
     remove_tree(folder)
 
@@ -159,8 +159,8 @@ class Commit:
     """A commit of a watched repository.
 
     Attributes:
-        branch: the watched one whose newest it is; "" where it is none's.
-        chosen: a client named it, and it is no watched branch's newest: a mirror may hold anyone's commits.
+        branch: the watched branch with this newest commit; "" if none.
+        chosen: a client named a commit other than a watched branch's newest: a mirror may hold anyone's commits.
     """
 
     repository: RepositorySpec
@@ -175,10 +175,10 @@ class Checkout:
 
     Attributes:
         worktree: its files.
-        path: the file that was asked for.
-        data: that file's bytes: the client's where it sent a text, else the commit's.
-        sent: which of the two.
-        lean: what runs Lean for it; kind "none" says why there is nothing.
+        path: the requested file.
+        data: that file's bytes: the client's if it sent a text, else the commit's.
+        sent: whether the client sent it.
+        lean: the backend of Lean; with kind "none", the reason why there is none.
     """
 
     commit: Commit
@@ -210,11 +210,10 @@ def watched(spec: LeanSpec, repository: str) -> RepositorySpec:
 def find_commit(
     view: Path, spec: LeanSpec, *, repository: str, branch: str | None, sha: str | None
 ) -> Commit:
-    """Return the commit that is meant: the one that is named, else the newest that is built, else the newest that is
-    scanned.
+    """Return the requested commit: the named one, else the newest built, else the newest scanned.
 
     Raises:
-        Problem: the repository, the branch or the commit is not known.
+        Problem: the repository, the branch or the commit is unknown.
     """
     known = watched(spec, repository)
     rows = _branches(view, repository)
@@ -254,10 +253,10 @@ def find_commit(
 
 
 def source_path(path: str) -> str:
-    """Check that a path may be a Lean file of a project, and return it.
+    """Return a path after checking that it may be a Lean file of a project.
 
     Raises:
-        Problem: 422, it leads out, into a hidden folder, or to what is no source of the project's.
+        Problem: 422, it leads out, into a hidden folder, or to a file other than the project's source.
     """
     parts = PurePosixPath(path).parts
     strange = any(part.startswith(".") or len(part.encode()) > _NAME_BYTES for part in parts)
@@ -288,10 +287,10 @@ def checked_out(
     text: bytes | None,
     left: threading.Event,
 ) -> Iterator[Checkout]:
-    """Put the commit into `folder`, with the client's text where it sent one; both are gone after the block.
+    """Put the commit into `folder`, with the client's text if it sent one; both are gone after the block.
 
-    A build that is missing is no error: `lean` is then of kind "none", and says so. Once `left` is set no further file
-    is written, and there is no checkout.
+    A missing build is no error: `lean` is then of kind "none", with the reason. Once `left` is set no further file is
+    written, and there is no checkout.
 
     Raises:
         Problem: the commit or the file cannot be read.
@@ -368,7 +367,7 @@ def _put(folder: Path, path: str, text: bytes) -> None:
 
 
 def _project_below(folder: Path, path: str) -> str:
-    """Return the folder of the Lake project that a file belongs to where the root has none; "" where it has."""
+    """Return the folder of a file's Lake project if the root has none; "" if the root has one."""
     around = (str(one) for one in PurePosixPath(path).parents)
     result = next((one for one in around if any((folder / one / name).is_file() for name in LAKEFILES)), ".")
     return "" if any((folder / name).is_file() for name in LAKEFILES) or result == "." else result
@@ -423,10 +422,11 @@ class SorryFound(BaseModel):
 
 
 def challenges_on(view: Path, commit: Commit) -> frozenset[str]:
-    """Return the modules that a comparator.json names on the commit's branch; on all of them where it is on none.
+    """Return the modules that the comparator.json files of the commit's branch name; without a branch, those of all
+    branches.
 
     Raises:
-        Problem: 503, the view cannot be read.
+        Problem: 503, the view is unreadable.
     """
     rows = _branches(view, commit.repository.key)
     modules = [row.challenges for row in rows if commit.branch in ("", row.branch)]
@@ -435,7 +435,7 @@ def challenges_on(view: Path, commit: Commit) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file with its sorries. `known` is what the view has of the sorry that was named by its id."""
+    """A file with its sorries. `known` is the view's row of the sorry named by its id."""
 
     repository: str
     path: str
@@ -460,10 +460,10 @@ class File:
         return cls(repository, path, data, scanned, read.marked, known)
 
     def one(self, place: SorryPlace | None) -> Sorry:
-        """Return the sorry that the request names.
+        """Return the sorry named in the request.
 
         Raises:
-            Problem: none is, or more than one.
+            Problem: it names none, or several.
         """
         fitting = self.fitting(place)
         if len(fitting) == 1:
@@ -497,7 +497,7 @@ class File:
         )
 
     def fitting(self, place: SorryPlace | None) -> list[Sorry]:
-        """Return the sorries that a place may mean; without one, all."""
+        """Return the sorries that fit a place; without one, all."""
         asked = place or SorryPlace()
         known = self.known
         return [
@@ -524,13 +524,13 @@ class File:
         )
 
     def id_of(self, sorry: Sorry) -> str:
-        """Return the sorry's id: the view's where it is the known one, else the one that a scan would give it."""
+        """Return the sorry's id: the view's for the known one, else the one that a scan would give it."""
         if self.known is not None and self._is(self.known, sorry):
             return self.known.sorry
         return sorry_id(self.repository, sorry.declaration, self._statement_hash(sorry), sorry.ordinal)
 
     def _is(self, known: SorryRow, sorry: Sorry) -> bool:
-        # Its name alone does not make it that sorry: the text may be a client's, and state anything.
+        # The same name is not enough: the text may be a client's, with any statement.
         return _stands_as(known, sorry) and self._statement_hash(sorry) == known.statement_hash
 
     def _statement_hash(self, sorry: Sorry) -> str:
@@ -561,7 +561,7 @@ class File:
         )
 
     def blob(self, *, like: str) -> str:
-        """Return git's id of the file, in the hash that `like` is in."""
+        """Return git's id of the file, in the same hash as `like`."""
         return git_blob(self.data, like=like)
 
 

@@ -1,10 +1,10 @@
-"""Models that serve many clients: generators, encoders, retrievers, the progress model; each answers in batches.
+"""Models shared by many clients: generators, encoders, retrievers, the progress model; each answers in batches.
 
-A generator gives tactics for a state, alone or with retrieved premises, from a model that runs here or an endpoint;
-its answers begin with the given prefix, as LeanCopilot's `suggest_tactics "rw"` wants them.
+A generator gives tactics for a state, alone or with retrieved premises, from a local model or an endpoint; its answers
+begin with the given prefix, for LeanCopilot's `suggest_tactics "rw"`.
 
-An encoder's vector is the mean over the text's tokens, as LeanCopilot's own server has it; a retriever gives unit
-vectors, as its index has them. The progress model rates a state by the steps that remain.
+An encoder's vector is the mean over the text's tokens, as on LeanCopilot's own server; a retriever gives unit vectors,
+as in its index. The progress model rates a state by the remaining steps.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from store.text import first_line
 _log = logging.getLogger(__name__)
 
 _told: set[tuple[str, type[Exception], tuple[str, int] | None]] = set()
-"""Failures logged with their traceback: at most as many as there are models, and lines that raise."""
+"""Failures logged with their traceback: at most the number of models times the number of failing lines."""
 
 Q = TypeVar("Q")
 A = TypeVar("A")
 
 
 def _tell(name: str, error: Exception) -> None:
-    """Log where a model failed: with its traceback the first time, a line for each that fails as one before."""
+    """Log a model's failure: with its traceback the first time, else in a line."""
     where = error.__traceback__
     while where is not None and where.tb_next is not None:
         where = where.tb_next
@@ -65,7 +65,7 @@ def failed(name: str, why: str) -> Problem:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What each model is served with: where it is from, the limits of its batches, and what counts them."""
+    """The terms of serving a model: its origin, the limits of its batches, and their measures."""
 
     provenance: Provenance
     limits: Limits
@@ -151,7 +151,7 @@ class EncodingModel(_Batched[str, list[float]]):
         """Return a text's vector.
 
         Raises:
-            Problem: the encoder failed, or what it gives is no finite number.
+            Problem: the encoder failed, or its vector is not finite.
         """
         return await self._ask(text)
 
@@ -164,7 +164,7 @@ class LoadedRetriever(EncodingModel):
         name: of its slot.
         retrievers: of its checkpoint.
         terms: see there.
-        repository: the key of the one that it is for; "": for all, or for those without an adapter.
+        repository: the key of its repository; "": for all, or all without an adapter.
         """
         retriever = retrievers.of(repository)
         super().__init__(name, retriever, terms)
@@ -182,7 +182,7 @@ class LoadedRetriever(EncodingModel):
         return self.provenance.checkpoint
 
     async def of(self, repository: str) -> LoadedRetriever:
-        """Return the one for a repository's goals and premises, which is closed with this one.
+        """Return the retriever for a repository's goals and premises, closed with this one.
 
         Raises:
             Problem: its adapter cannot be loaded.
@@ -230,13 +230,13 @@ _STATUS = {"timeout": 504} | dict.fromkeys(
 _SEED = 0
 """The same request gets the same answer."""
 _TEMPERATURE = 0.7
-"""Of what an endpoint suggests."""
+"""For an endpoint's suggestions."""
 _SHOWN = 10
-"""Premises that a generator is shown, as in training."""
+"""Maximum of premises for a generator, as in training."""
 
 
 class GeneratingModel(Protocol):
-    """A model that `/generate` asks."""
+    """A model for `/generate`."""
 
     provenance: Provenance
 
@@ -245,15 +245,15 @@ class GeneratingModel(Protocol):
     async def close(self) -> None: ...
 
     async def tactics(self, state: str, prefix: str) -> Sequence[Suggestion]:
-        """Return different tactics for a state that begin with the prefix, the likeliest first.
+        """Return different tactics for a state, each beginning with the prefix, the likeliest first.
 
         Raises:
-            Problem: there is no answer.
+            Problem: no answer came.
         """
 
 
 class LocalGenerator(_Batched[Request, Suggestions]):
-    """A model that runs here."""
+    """A local model."""
 
     def __init__(self, name: str, generator: Generator, decoding: Decoding, terms: Terms) -> None:
         """Args:
@@ -274,12 +274,12 @@ class LocalGenerator(_Batched[Request, Suggestions]):
         return result.tactics
 
     async def premises(self, state: str) -> tuple[str, ...]:  # noqa: ARG002 - some are shown what they are found for
-        """Return what the model is shown beside a state: marked code, the nearest first."""
+        """Return the model's premises for a state: marked code, the nearest first."""
         return ()
 
 
 class RetrievalGenerator(LocalGenerator):
-    """A model that runs here and is shown the premises that a retriever finds for the state."""
+    """A local model with a retriever's premises for the state."""
 
     def __init__(
         self,
@@ -292,9 +292,9 @@ class RetrievalGenerator(LocalGenerator):
         nearest: Callable[[LoadedRetriever, str, int], Awaitable[tuple[str, ...]]],
     ) -> None:
         """Args:
-        name, generator, decoding, terms: as of a model that is shown none; its provenance is the retriever's.
+        name, generator, decoding, terms: as for a model without premises; its provenance is the retriever's.
         retriever: closed with this.
-        nearest: finds so many premises of the watched repositories for a state, from any file.
+        nearest: returns the given number of premises for a state, from any file of the watched repositories.
         """
         super().__init__(name, generator, decoding, terms)
         self.retriever = retriever
@@ -372,10 +372,10 @@ class RatingModel(_Batched[tuple[Step, ...], list[float]]):
         super().__init__(NAME, predicted, terms)
 
     async def remaining(self, state: str, tactics: Sequence[str], prefix: str) -> list[float]:
-        """Return how many steps remain after each tactic, from 0.
+        """Return the number of steps remaining after each tactic, from 0.
 
         Raises:
-            Problem: the model failed, or what it says is no number.
+            Problem: the model failed, or gave no number.
         """
         result = await self._ask(tuple(Step(state, tactic, prefix) for tactic in tactics))
         if not all(map(math.isfinite, result)):

@@ -12,14 +12,13 @@
 
 Comments between the events keep proxies from closing the connection.
 
-The rungs are the daemon's ladder with the checkpoints in use at the time of the request. They are climbed in their
-order, each by the daemon's prove job (`python -m pipeline.prove`) on the sorries still open; each candidate goes out as
-it comes. When the job has ended the gate judges its candidates, by the daemon's check job (`pipeline.serve.check`): one
-Lean at a time for one request. A sorry is settled as for the daemon, when it has a candidate that the gate did not
-reject. Nothing of it is recorded.
+The rungs are the daemon's ladder with the checkpoints in use at the time of the request. They are tried in order, each
+by the daemon's prove job (`python -m pipeline.prove`) on the sorries still open; each candidate is sent at once. After
+the job the gate judges its candidates, by the daemon's check job (`pipeline.serve.check`): one Lean at a time for a
+request. A sorry is settled as for the daemon, by a candidate not rejected by the gate. Nothing is recorded.
 
-Two sorries of a file may have one id (`example : True := by sorry`, twice): each is known by its place besides, and is
-searched by a job of its own, since what a job says of an attempt names the id alone.
+Two sorries of a file may have one id (`example : True := by sorry`, twice): each is also identified by its place, and
+searched by a job of its own, since a job's attempt names only the id.
 """
 
 from __future__ import annotations
@@ -68,10 +67,10 @@ from store.view.rows import SorryRow
 
 
 class Clock:
-    """So many seconds, which run from `start` on; before, a job only gets ready. For the loop that it is made on.
+    """A time limit that runs from `start` on; before, a job only gets ready. For the loop of its construction.
 
     Attributes:
-        limit: a context that ends by TimeoutError when they are over.
+        limit: a context that ends with TimeoutError at the limit.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -106,7 +105,7 @@ class Event(BaseModel):
     name: ClassVar[str]
 
     def encoded(self) -> bytes:
-        """Return the event as it goes over the line: JSON in ASCII has no line end that could cut it."""
+        """Return the event as sent: JSON in ASCII has no line end to cut it."""
         return f"event: {self.name}\ndata: {self.model_dump_json(ensure_ascii=True)}\n\n".encode("ascii")
 
 
@@ -118,7 +117,7 @@ class Waiting(Event):
 
 
 class RungTold(BaseModel):
-    """A rung that is climbed."""
+    """A rung in use."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -128,7 +127,7 @@ class RungTold(BaseModel):
 
 
 class RungLeft(BaseModel):
-    """A rung that is left out."""
+    """A rung left out."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -137,7 +136,7 @@ class RungLeft(BaseModel):
 
 
 class SorryLeft(SorryFound):
-    """A sorry that is there by design: no proof of it is searched."""
+    """A sorry intended by its authors: no proof is searched."""
 
     by_design: str = Field(description="Why: challenge, exercise or answer.")
 
@@ -162,7 +161,7 @@ class RungBegun(Event, RungTold):
 
 
 class Candidate(Event):
-    """A text that ended a search. No one has judged it yet: it is no proof."""
+    """A text from the end of a search. It is not judged yet: it is no proof."""
 
     name = "candidate"
     candidate: int = Field(description="Its number, from 1.")
@@ -223,7 +222,7 @@ Ended = Literal["settled", "rungs", "seconds", "candidates", "timeout", "failed"
 
 
 class Filled(BaseModel):
-    """A sorry of which the gate accepted a candidate."""
+    """A sorry with a candidate accepted by the gate."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -232,7 +231,7 @@ class Filled(BaseModel):
 
 
 class Summary(Event):
-    """The end: how it came and what there is."""
+    """The end: the reason and the results."""
 
     name = "summary"
     ended: Annotated[
@@ -273,9 +272,9 @@ class EventStream(StreamingResponse):
 
     def __init__(self, workspace: Workspace, work: Callable[[Emit], Awaitable[None]]) -> None:
         """Args:
-        work: is given what it sends its events by.
+        work: gets the function to send events.
         """
-        # Proxies keep neither the answer nor parts of it back.
+        # Tells proxies not to cache or buffer the answer.
         headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         super().__init__(self._events(), headers=headers)
         self._workspace = workspace
@@ -315,10 +314,10 @@ def failure(problem: Problem) -> Failure:
 
 
 def rungs_now(spec: ServeSpec, wanted: Sequence[int] | None) -> tuple[list[Rung], list[WaitingRung]]:
-    """Return which rungs can be climbed now and which cannot, in their order; only those in `wanted` if it is given.
+    """Return the ready and the waiting rungs, in order; only those in `wanted` if it is given.
 
     Raises:
-        Problem: 503, the view cannot be read.
+        Problem: 503, the view is unreadable.
     """
     ladder = spec.lean.ladder
     numbers = ladder.rungs if wanted is None else tuple(dict.fromkeys(wanted))
@@ -337,14 +336,14 @@ def rungs_now(spec: ServeSpec, wanted: Sequence[int] | None) -> tuple[list[Rung]
 MOST_SORRIES = 32
 USUAL_SECONDS = 60.0
 _RESERVE_S = 5.0
-"""Of the server's time for a request, what is kept for ending it and saying so; never more than half of it."""
+"""Part of the server's time for a request kept for ending it; never more than half of it."""
 _log = logging.getLogger(__name__)
 Key = tuple[str, int]
 """A sorry of the file: its id, and its first byte."""
 
 
 class FillRequest(LeanRequest):
-    """A file with sorries: the one that `sorry` names, or all that fit it; and how far to go."""
+    """A file with sorries: the one named by `sorry`, or all that fit it; and limits."""
 
     seconds: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = Field(
         default=None,
@@ -369,7 +368,7 @@ async def fill(workspace: Workspace, asked: FillRequest) -> EventStream:
     """Answer a request with a stream of events.
 
     Raises:
-        Problem: the request names nothing that exists, or takes more time than allowed. Later failures are events.
+        Problem: the request names something missing, or asks for more time than allowed. Later failures are events.
     """
     most_s = workspace.spec.limits.lean_seconds
     began = asyncio.get_running_loop().time()
@@ -484,7 +483,7 @@ class _Filling:
         place: SorryPlace | None = self._asked.sorry
         named = file.fitting(place)
         if not named:
-            file.one(place)  # says what there is
+            file.one(place)  # raises, naming the sorries there
         designs = [(one, file.by_design(one, challenges=challenges)) for one in named]
         fitting = [one for one, why in designs if not why]
         if not fitting:
@@ -520,7 +519,7 @@ class _Filling:
         )
 
     def _ended(self) -> Ended | None:
-        """Return which bound is reached, if one is."""
+        """Return the limit reached, if any."""
         if all(_key(one) in self._settled for one in self._sorries):
             return "settled"
         if self._candidates >= self._asked.candidates:
@@ -530,7 +529,7 @@ class _Filling:
     # ---- one rung
 
     async def _climb(self, rung: Rung, made: Checkout) -> None:
-        """Search for what is open on one rung, then have the gate judge what was found."""
+        """Search for proofs of the open sorries on one rung, then have the gate judge the candidates."""
         targets = [one for one in self._sorries if _key(one) not in self._settled]
         self._emit(RungBegun(number=rung.number, prover=rung.prover, model=rung.model, sorries=len(targets)))
         result: list[tuple[int, ProofFound]] = []
@@ -644,7 +643,7 @@ class _Filling:
 
     def _record(self, rung: Rung, proof: ProofFound, found: list[tuple[int, ProofFound]]) -> None:
         if (_key(proof), proof.replacement) in self._seen:
-            return  # another rung's candidate, which the gate has rejected
+            return  # another rung's candidate, already rejected by the gate
         self._seen.add((_key(proof), proof.replacement))
         self._candidates += 1
         found.append((self._candidates, proof))
@@ -680,7 +679,7 @@ def _key(one: SorryToProve | ProofFound) -> Key:
 
 
 def _by_id(wanted: Sequence[SorryToProve]) -> Iterator[list[SorryToProve]]:
-    """Yield them in so few groups that no group has two of one id."""
+    """Yield the sorries in as few groups as possible without two of one id."""
     left = list(wanted)
     while left:
         first = {one.sorry: one for one in reversed(left)}

@@ -6,11 +6,11 @@
     504   there is no answer after `Limits.seconds`, or `lean_seconds` where Lean works on it; a stream that has
           begun ends with an event `error`
 
-Questions that cost nothing (GET) have a place in no queue: a full server still says that it is full.
+Cheap requests (GET) are outside the queue: a full server still reports that it is full.
 
-How many connections there may be, and how long one may take to say what it wants, is `pipeline.connections`'s.
+`pipeline.connections` limits the number of connections and their time to send a request.
 
-Work for a client that is still there: when it leaves, its work is cancelled.
+A client's work is cancelled when it leaves.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from pipeline.serve.schemas import Problem, problem_response
 from pipeline.serve.spec import Limits
 
 LEANS = frozenset({"/check", "/fill"})
-"""The routes that Lean works on."""
+"""The routes with work for Lean."""
 RETRY_AFTER_S = 1
 _DRAINED_BYTES = 8 * 2**20
-"""The most that is read of a body that is too long: a client that is still sending may not read the response."""
+"""Maximum read of a body that is too long: a client that is still sending may not read the response."""
 
 
 def share(limits: Limits) -> int:
@@ -40,7 +40,7 @@ def share(limits: Limits) -> int:
 
 
 def full(reason: str) -> Problem:
-    """Return the problem of a request that finds the queue full."""
+    """Return the problem of a request to a full queue."""
     return Problem(
         429,
         "queue_full",
@@ -109,8 +109,7 @@ class BodyLimit:
 
 
 class QueueLimit:
-    """Lets so many requests in at once, and of those that Lean works on so many. `inside` hears how many there are
-    whenever that changes."""
+    """Limits the requests inside, and those for Lean among them. `inside` gets each new number of requests."""
 
     def __init__(self, app: ASGIApp, *, most: int, most_lean: int, inside: Callable[[int], None]) -> None:
         self._app = app
@@ -149,7 +148,7 @@ class QueueLimit:
 
 
 class TimeLimit:
-    """Ends what takes too long."""
+    """Ends slow requests."""
 
     def __init__(self, app: ASGIApp, *, seconds: float, lean_seconds: float) -> None:
         self._app = app
@@ -198,7 +197,7 @@ _AT_LEAST = 1024
 
 
 def bounded_for(limits: Limits) -> type[BoundedProtocol]:
-    """Return the protocol that holds the limits: connections enough for the queue, and for who is refused by it.
+    """Return the protocol with the limits: enough connections for the queue, and for refusals.
 
     One peer may have all but a few: an editor's machine, or a proxy, speaks for many.
     """
@@ -210,13 +209,13 @@ T = TypeVar("T")
 
 
 async def while_connected(request: Request, work: Awaitable[T]) -> T:
-    """Return what the work returns; cancel it when the client leaves, or when this is cancelled itself.
+    """Return the result of the work; cancel it when the client leaves, or when this call is cancelled.
 
-    The request's body must have been read: what comes after it is the client's end.
+    The request's body must have been read: the next message is the client's end.
 
     Raises:
         ClientDisconnect: the client has left; the work has ended.
-        Exception: what the work raised.
+        Exception: the work's own.
     """
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_left(request))

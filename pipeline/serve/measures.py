@@ -1,7 +1,7 @@
-"""The server's numbers in Prometheus' text format: requests, how long they took, the queue, the batches.
+"""The server's numbers in Prometheus' text format: requests and their time, the queue, the batches.
 
 Owns the names: `everlean_serve_`, base units at the end; docs/editors.md lists them. A route is counted by its path in
-the schema, so that no client can make new ones; what met no route is counted as "none".
+the schema, so that no client can make new ones; a request without a route counts as "none".
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 LEFT = 499
-"""The status that a request is counted with whose client did not wait for an answer."""
+"""The status counted for a request whose client left before the answer."""
 _FAILED = 500
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -32,7 +32,7 @@ class Measures:
     """The counters of one server. The names of models are those of its specification."""
 
     def __init__(self) -> None:
-        # Else there is a second series for each, which no query of ours asks for.
+        # Avoid a second series for each, which no query of ours needs.
         disable_created_metrics()  # type: ignore[no-untyped-call]
         registry = self._registry = CollectorRegistry()
         self._requests = Counter(
@@ -81,7 +81,7 @@ class Measures:
         self._queue.set(count)
 
     def waiting(self, model: str, count: int) -> None:
-        """Return the number of requests that wait for a model now."""
+        """Set the number of requests waiting for a model."""
         self._waiting.labels(model).set(count)
 
     def batch(self, model: str, size: int) -> None:
@@ -89,7 +89,7 @@ class Measures:
         self._batches.labels(model).observe(size)
 
     def swapped(self, model: str) -> None:
-        """Count that another checkpoint took a model's place."""
+        """Count a replaced checkpoint in a model's place."""
         self._swaps.labels(model).inc()
 
     def text(self) -> bytes:
@@ -98,7 +98,7 @@ class Measures:
 
 
 class MeasuringGuard:
-    """Counts what passes, refusals included, and lets a client's leaving go no further."""
+    """Counts requests, refusals included, and absorbs a client's disconnect."""
 
     def __init__(self, app: ASGIApp, *, measures: Measures) -> None:
         self._app = app

@@ -1,13 +1,13 @@
 """The registry of models: resolves the checkpoint of each name, loads it, and replaces it when another is promoted.
 
-Every two seconds the registry reads the promoted checkpoints from the view. A newer one is loaded beside the one in
-use and takes the next request; the old one is closed after its last. A retriever first gets vectors of all premises
-that the one before had. What cannot be loaded leaves the model as it is, and is tried again after a doubling back-off.
+Every two seconds the registry reads the promoted checkpoints from the view. A newer one is loaded beside the one in use
+and takes the next request; the old one is closed after its last. A new retriever first embeds all premises of the
+former one. A model that cannot be loaded leaves the old one in place, and is tried again after a doubling back-off.
 
-A checkpoint of the daemon's is named by promotion or by its folder; either way the view records its provenance.
+Promotion or its folder identifies a checkpoint of the daemon's; either way the view records its provenance.
 
-Models load in one thread, one after the other: transformers' loading is not made for two at once. torch and
-transformers are imported with the first model (`pipeline.serve.engines`), so that the server answers `/health` before.
+Models load in one thread, one after the other: transformers cannot load two at once. torch and transformers are
+imported with the first model (`pipeline.serve.engines`), so that the server answers `/health` before.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _log = logging.getLogger(__name__)
 
 
 class Model(Protocol):
-    """A model that was loaded. Started and closed on the server's loop."""
+    """A loaded model. Started and closed on the server's loop."""
 
     provenance: Provenance
 
@@ -91,9 +91,9 @@ class ModelSlot(Generic[M]):
         most: int | None = None,
     ) -> None:
         """Args:
-        name: what requests call it.
-        waiting: receives the number of requests that use the slot, at each change.
-        most: how many requests may use it at once; None: any number.
+        name: its name in requests.
+        waiting: receives the number of requests in the slot, at each change.
+        most: maximum of requests at once; None: no limit.
         """
         self.name = name
         self.state: State = "loading"
@@ -169,7 +169,7 @@ class ModelSlot(Generic[M]):
             self.reason = ""
 
     async def close(self) -> None:
-        """Close all models of the slot. Requests that wait for an answer fail."""
+        """Close all models of the slot. Requests still waiting for an answer fail."""
         held, self._loaded = self._loaded, None
         self.state, self.reason = "failed", "the server ends"
         if held is not None:
@@ -197,12 +197,12 @@ class ModelSlot(Generic[M]):
 
 
 ModelSource = tuple[str, str]
-"""A trained model's kind ("retriever", "tactics", "progress"), to which "promoted" refers, and a source."""
+"""A trained model's kind ("retriever", "tactics", "progress"), for "promoted", and a source."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResolvedSource:
-    """A source that may be loaded: a folder, or the name at a hub or an endpoint; and its provenance."""
+    """A loadable source: a folder, or the name at a hub or an endpoint; and its provenance."""
 
     source: str
     provenance: Provenance
@@ -235,7 +235,7 @@ def resolve_sources(
 
 
 def _inside(checkpoints: Path, source: str) -> Path | None:
-    """Return a folder's path below that of the checkpoints; None where it lies elsewhere, or is no folder."""
+    """Return a folder's path below the checkpoints' folder; None if it is elsewhere, or no folder."""
     folder = Path(source)
     if not folder.is_dir():
         return None
@@ -263,11 +263,11 @@ def _resolve(view: sqlite3.Connection, source: str, inside: Path) -> ResolvedSou
 
 
 Nearest = Callable[["LoadedRetriever", str, int], Awaitable[tuple[str, ...]]]
-"""Returns the marked code of the premises nearest to a state, of so many, the nearest first."""
+"""Returns the marked code of the given number of premises nearest to a state, the nearest first."""
 
 
 class LoadError(Exception):
-    """A model cannot be loaded; the message says why and what to do."""
+    """A model cannot be loaded; the message names the reason and the remedy."""
 
 
 class Loader:
@@ -275,7 +275,7 @@ class Loader:
 
     Args:
         spec: of the server: devices and batch limits.
-        measures: count their batches.
+        measures: measures of their batches.
         nearest: finds premises for generators that read them.
     """
 
@@ -291,11 +291,11 @@ class Loader:
 
         Args:
             spec: the model to load.
-            source: the folder, or the name of the hub or at the endpoint, to which the specification's source resolves.
+            source: the resolved source: a folder, or a name at the hub or an endpoint.
             provenance: of the source.
 
         Raises:
-            LoadError: it cannot be loaded.
+            LoadError: the model cannot be loaded.
         """
         try:
             return self._model(spec, source, provenance)
@@ -369,7 +369,7 @@ class Loader:
 def _unloadable(source: str, error: Exception) -> LoadError:
     if isinstance(error, LearningError | ExternalError):
         return LoadError(str(error))
-    # What is not ours to word may need its traceback.
+    # An error of a library may need its traceback.
     _log.error("%s cannot be loaded", source, exc_info=error)
     return LoadError(
         f"{source} cannot be loaded: {type(error).__name__}: {first_line(error)}; is there room for it, and is the "
@@ -379,22 +379,23 @@ def _unloadable(source: str, error: Exception) -> LoadError:
 
 LOOK_S = 2.0
 _LOAD_AGAIN = Backoff(30.0, 3600.0)
-"""Loading a model takes the GPU and the disk of those that are loaded."""
+"""Loading a model competes with the loaded ones for GPU and disk."""
 _PROGRESS = "progress"
 _TRAINED = {"tactics": "tactics", "retrieval": "retriever", "retriever": "retriever", _PROGRESS: "progress"}
-"""Which of the daemon's models a kind takes, where it takes the promoted one."""
+"""The trained model of each kind of source that can be promoted."""
 _FINDING = ("retriever", "retrieval")
-"""The kinds that find premises."""
+"""The kinds with premise finders."""
 
 
 Warm = Callable[["LoadedRetriever", "LoadedRetriever"], Awaitable[None]]
-"""Has the second find premises wherever the first does, before it takes its place."""
+"""Prepares the second retriever's premises wherever the first has some, before it takes its place."""
 
 
 @dataclass(eq=False, slots=True)
 class _Entry:
-    """A place and what belongs there, of all its `parts`. `source` is what was loaded, or tried, last; where that
-    failed `failures` times it is tried again at `again_at`. `arriving`: it is loaded, and not in its place yet."""
+    """A place and its model, made of all its `parts`. `source` is the one loaded, or tried, last; after `failures`
+    failures it is tried again at `again_at`. `arriving`: it is loaded, but not yet in its place.
+    """
 
     kind: str
     wanted: str
@@ -408,13 +409,13 @@ class _Entry:
 
 
 class Registry:
-    """The models of the server. An async context on one event loop; it loads while it is entered.
+    """The models of the server. An async context on one event loop; loading runs while it is open.
 
     Args:
         spec: of the server.
-        measures: count batches, swaps, and who waits.
+        measures: count batches, swaps and waiting requests.
         nearest, warm: find premises for a generator, and embed them for a new retriever (`Workspace.premises`).
-        look_s: how often the view is read.
+        look_s: seconds between readings of the view.
     """
 
     def __init__(
@@ -457,7 +458,7 @@ class Registry:
     # ---- requests
 
     def generator(self, name: str) -> ModelSlot[GeneratingModel]:
-        """Return the slot of a model that generates.
+        """Return the slot of a generating model.
 
         Raises:
             Problem: 404, no model has this name; 409, it encodes.
@@ -465,7 +466,7 @@ class Registry:
         return self._of_kind(name, GENERATING, "generates no tactics", "/encode")
 
     def encoder(self, name: str) -> ModelSlot[EncodingModel]:
-        """Return the slot of a model that encodes.
+        """Return the slot of an encoding model.
 
         Raises:
             Problem: 404, no model has this name; 409, it generates.
@@ -557,7 +558,7 @@ class Registry:
                 result = await asyncio.to_thread(resolve_sources, self.spec, targets)
                 for entry in self._all():
                     await self._look(entry, [result[part] for part in entry.parts])
-            # A defect must not stop the models that are loaded.
+            # A defect must not stop the loaded models.
             except Exception:  # noqa: BLE001
                 _log.exception("checking for new checkpoints failed; it will be retried")
             await asyncio.sleep(self._look_s)

@@ -1,9 +1,9 @@
-"""POST /retrieve: the premises that are ranked first for a goal, among those accessible at its position.
+"""POST /retrieve: the best premises for a goal, among those accessible at its position.
 
-A retriever ranks them, BM25, or both, as `store.promotion.finds_premises` has it; BM25 where there is no retriever.
+A retriever ranks them, BM25, or both, by `store.promotion.finds_premises`; without a retriever, BM25.
 
-They are of the repository's newest trace: what is accessible is what Lean had there then, the premises of all files
-that the file imports and those above the place in its own. The answer names the trace and the checkpoint that it is of.
+They come from the repository's newest trace: accessible are, as of that trace, the premises of all files imported by
+the file, and those above the place in its own. The answer names its trace and its checkpoint.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ T = TypeVar("T")
 MOST_PREMISES = 100
 NOT_TRACED = "not_traced"
 UNKNOWN = "unknown_repository"
-"""What is answered about a repository without a trace, and about one that no one knows."""
+"""Answers about a repository without a trace, and about an unknown one."""
 _RETRY_AFTER_S = 10
 PATIENCE_S = 10.0
-"""How long a request waits for premises that are being embedded."""
+"""A request's wait for premises being embedded."""
 _KEPT_BYTES = 8 * 2**30
 _TRIES = 3
 
@@ -131,7 +131,7 @@ class FoundPremise(BaseModel):
 
 
 class RetrieveResponse(BaseModel):
-    """Premises, the best first, and what they are of."""
+    """Premises, the best first, and their source."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -150,7 +150,7 @@ class RetrieveResponse(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Indexed:
-    """A corpus with BM25's index, and the vectors that an encoder made of it, shape (len(corpus), d); None: of none."""
+    """A corpus with BM25's index, and an encoder's vectors, shape (len(corpus), d); None: without an encoder."""
 
     trace: TraceRow
     corpus: Corpus
@@ -165,12 +165,12 @@ class _Indexed:
 
 
 def _encoder_of(retriever: Encodes | None) -> Any:
-    """Return the encoder by which an index is known; BM25's name stands for that of no retriever."""
+    """Return the encoder that identifies an index; BM25's name without a retriever."""
     return WORDS if retriever is None else retriever.encoder
 
 
 _Key = tuple[int, str]
-"""Of an encoder the id, as long as it is there (`_Indexed.encoder`), and the repository."""
+"""The encoder's id, valid while it lives (`_Indexed.encoder`), and the repository."""
 
 
 class Premises:
@@ -180,28 +180,28 @@ class Premises:
         self, spec: ServeSpec, *, patience_s: float = PATIENCE_S, most_bytes: int = _KEPT_BYTES
     ) -> None:
         """Args:
-        spec: where the log, the view and the indices are.
-        patience_s: how long a request waits for premises that are being embedded.
-        most_bytes: of indices that are kept; those that were asked for last are kept in any case.
+        spec: with the places of the log, the view and the indices.
+        patience_s: a request's wait for premises being embedded.
+        most_bytes: maximum of the kept indices; the last requested ones always stay.
         """
         self._spec = spec
         self._patience_s = patience_s
         self._most_bytes = most_bytes
         self._kept: OrderedDict[_Key, _Indexed] = OrderedDict()
         self._making: dict[_Key, asyncio.Task[_Indexed]] = {}
-        # One at a time, and in a thread that nothing else waits for: it may take long, and cannot be interrupted.
+        # One at a time, in a thread of its own: it may take long, and cannot be interrupted.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="premises")
         self._digests: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._passed_over: set[tuple[str, str]] = set()
 
     def close(self) -> None:
-        """Stop embedding. No request waits for the thread that still runs."""
+        """Stop embedding. No request waits for the running thread."""
         for making in self._making.values():
             making.cancel()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def warm(self, before: Encodes, after: Encodes) -> None:
-        """Come back when the second retriever has the premises of every repository that the first has here.
+        """Return once the second retriever has the premises of every repository of the first.
 
         Raises:
             Problem: the model or the disk failed.
@@ -209,7 +209,7 @@ class Premises:
         if before.encoder is after.encoder or await self._finds(after) == WORDS:
             return
         kept = [(repository, one) for (_, repository), one in self._kept.items()]
-        # What BM25 found in place of the first, the second may find.
+        # The second may serve repositories served by BM25 in place of the first.
         had = {
             repository: None
             for repository, one in kept
@@ -261,11 +261,12 @@ class Premises:
         )
 
     async def nearest(self, retriever: Encodes, state: str, k: int) -> tuple[str, ...]:
-        """Return the marked code of the premises nearest to a state without a position: of all watched repositories
-        that are traced, the nearest first, one text once. One that cannot be searched now keeps no other from it.
+        """Return the marked code of the premises nearest to a state without a position: of all watched and traced
+        repositories, the nearest first, without duplicates. A repository that cannot be searched now does not spoil the
+        others.
 
         Raises:
-            Problem: none could be searched, and of one the model or the disk failed, or it is being embedded.
+            Problem: no repository could be searched, and for one the model or the disk failed, or it is being embedded.
         """
         keys = [repository.key for repository in self._spec.lean.repositories]
         finds = await self._finds(retriever)
@@ -314,7 +315,7 @@ class Premises:
         allowed: npt.NDArray[np.bool_],
         k: int,
     ) -> dict[int, float]:
-        """Return the numbers of the k best premises and their scores, the best first, by what `finds` them."""
+        """Return the numbers and scores of the k best premises, the best first, by the method `finds`."""
         if not len(indexed.corpus):
             return {}
         query, vectors = query_text(goal), indexed.vectors
@@ -402,11 +403,11 @@ class Premises:
         return result
 
     async def _finds(self, retriever: Encodes | None) -> str:
-        """Return what finds premises where a retriever is loaded, as `finds_premises` names it; "" for one that is none
-        of the daemon's.
+        """Return the method of premise finding with a loaded retriever, as named by `finds_premises`; "" for a
+        retriever from elsewhere.
 
         Raises:
-            Problem: the view cannot be read.
+            Problem: the view is unreadable.
         """
         if retriever is None:
             return WORDS
@@ -454,7 +455,7 @@ class Premises:
             before = self._newest(repository)
             result = corpus_of_log(sources, repository=repository)
             corpus = Corpus(InputStore(sources.contents).file(result))
-            # A trace that came meanwhile is the corpus' perhaps, and not what the answer would say it is of.
+            # The corpus may be of a trace that came meanwhile, and the answer would name another.
             if self._newest(repository).seq == before.seq:
                 break
         else:

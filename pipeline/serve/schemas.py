@@ -4,14 +4,14 @@ Every route reports errors in one JSON shape, with a remedy:
 
     {"error": what, "reason": why, "remedy": what to do, "detail": "why; what to do"}
 
-`error` is a stable word; `detail` is where clients of FastAPI look.
+`error` is a stable word; clients of FastAPI read `detail`.
 
 The requests and responses of LeanCopilot are reproduced exactly.
 
 `LeanCopilot/Models/External.lean` sends `{"prefix": …, "name": …, "input": …}` and `{"name": …, "input": …}` with curl,
-and reads `outputs`: of a generation `output` and `score`, which Aesop takes for a probability (it refuses what is not
-from 0 to 1). LeanDojo-v2's server added `use_reward` and the three numbers that come with it; they are absent without
-it, and not null. What a request has besides is passed over, as there.
+and reads `outputs`: `output` and `score` of a generation; Aesop reads the score as a probability (and refuses values
+outside 0 to 1). LeanDojo-v2's server added `use_reward` and its three numbers; they are absent without it, and not
+null. Other fields of a request are ignored, as there.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def responses(*others: int, body: bool = True) -> dict[int | str, dict[str, Any]
 
 
 def _left_out(schema: dict[str, Any]) -> None:
-    """A field that is absent has no default that a client could see."""
+    """An absent field has no visible default."""
     schema.pop("default", None)
 
 

@@ -25,11 +25,11 @@ ModelKind = Literal["tactics", "retrieval", "causal", "seq2seq", "encoder", "ret
 Device = Literal["auto", "cuda", "cpu"]
 
 GENERATING = frozenset({"tactics", "retrieval", "causal", "seq2seq", "endpoint"})
-"""The kinds that `/generate` asks."""
+"""The kinds for `/generate`."""
 ENCODING = frozenset({"encoder", "retriever"})
-"""The kinds that `/encode` asks."""
+"""The kinds for `/encode`."""
 PROMOTABLE = frozenset({"tactics", "retrieval", "retriever"})
-"""The kinds of which there are checkpoints."""
+"""The kinds with checkpoints."""
 PROMOTED = "promoted"
 """The source that follows promotion: the checkpoint in use, replaced when another is promoted."""
 
@@ -41,7 +41,7 @@ _Name = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class SpecError(Exception):
-    """The specification cannot be read; the message names the file, the field and what is wrong with it."""
+    """The specification cannot be read; the message names the file, the field and its fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Provenance:
     """A model's origin.
 
     Attributes:
-        checkpoint: its id; "" for a model that the daemon did not train.
+        checkpoint: its id; "" for a model from elsewhere.
     """
 
     checkpoint: str = ""
@@ -64,12 +64,12 @@ class ModelSpec:
         kind: "tactics": a generator of ours; "retrieval": a retriever with the generator `generator`; "causal" and
             "seq2seq": a generator of transformers; "encoder": an encoder of transformers; "retriever": a retriever as
             an encoder; "endpoint": a model behind `endpoint`.
-        source: "promoted" (tactics, retrieval, retriever), a folder, a name of the hub, or the endpoint's name for it.
-        repository: for "tactics" and "retriever": the key of the one whose adapter is served, of a checkpoint with one
-            for each.
-        generator: for "retrieval": the folder or hub name of what is shown the premises.
+        source: "promoted" (tactics, retrieval, retriever), a folder, a name on the hub, or the endpoint's name for it.
+        repository: for "tactics" and "retriever": the key of the repository whose adapter to serve, from a checkpoint
+            with several.
+        generator: for "retrieval": the folder or hub name of the model that reads the premises.
         candidates, max_tokens: see `pipeline.models.tactics.requests.Decoding`; max_tokens None: the model's own.
-        endpoint: for "endpoint", and for nothing else.
+        endpoint: for "endpoint" alone.
     """
 
     __pydantic_config__ = _STRICT
@@ -96,7 +96,7 @@ class ModelSpec:
 
 @dataclass(frozen=True, slots=True)
 class RewardSpec:
-    """The progress model behind `use_reward`. `template`: the text of a step; "": the one that our models learned."""
+    """The progress model behind `use_reward`. `template`: the text of a step; "": our models' own."""
 
     __pydantic_config__ = _STRICT
 
@@ -111,13 +111,13 @@ class Limits:
 
     Attributes:
         body_bytes: of a request.
-        queue: requests that are worked on or wait, all together; one more is refused, and so is one more than half of
-            them for one model, or for Lean (`limits.share`).
+        queue: requests under way or waiting, in all; further ones are refused, as are those beyond half of them for one
+            model, or for Lean (`limits.share`).
         seconds: for one request, from its first byte to its answer's last.
-        lean_seconds: for one that Lean works on (`/check`, `/fill`).
-        lean_processes: that run at once.
-        batch: requests that a model is asked for together; 1: one at a time.
-        batch_wait_s: how long the first of a batch waits for others while the model is free.
+        lean_seconds: for one with work for Lean (`/check`, `/fill`).
+        lean_processes: at once.
+        batch: maximum of requests in one call of a model; 1: one at a time.
+        batch_wait_s: the first request's wait for others while the model is free.
     """
 
     __pydantic_config__ = _STRICT
@@ -133,7 +133,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class RepositorySpec:
-    """A watched repository: its key, and the bare repository that is its copy here (it may not be there yet)."""
+    """A watched repository: its key, and its bare copy here (possibly not there yet)."""
 
     __pydantic_config__ = _STRICT
 
@@ -147,14 +147,14 @@ class LeanSpec:
 
     Attributes:
         backend, repl, sandbox, start_timeout_s, as_root: the arguments of `find_leans`.
-        second_kernel: for the gate, as `[lean]` says it.
-        advisories: known faults of kernels, as `[certificates]` says it.
+        second_kernel: for the gate, from `[lean]`.
+        advisories: known faults of kernels, from `[certificates]`.
         pool: of the REPLs; `processes` is `Limits.lean_processes`.
         cache: the root of the builds (`pipeline.lean.build.build_cache`).
         scratch: a folder for worktrees and files of this server alone; emptied when it starts.
-        repositories: those that are watched.
-        ladder: that `/fill` climbs.
-        seed: of what models draw.
+        repositories: the watched ones.
+        ladder: for `/fill`.
+        seed: of the models' sampling.
         built: whether a project's commit must be built before Lean checks it.
         memory_bytes: of each process of a check job; a prove job's is its rung's.
     """
@@ -184,17 +184,17 @@ class ServeSpec:
 
     Attributes:
         port: 0 for any free one.
-        view: database.db, which is read and never written.
-        events: events.db, which is read and never written (the corpora of premises are made of it).
+        view: database.db, read only.
+        events: events.db, read only (the source of the corpora of premises).
         checkpoints: one folder for each model ("retriever", "tactics", "progress"), and there one for each checkpoint.
-        indices: where the embeddings of premises are kept.
-        progress: what the configuration names for `use_reward`; None: nothing.
-        device: where models compute that name none themselves.
-        token: the place of the bearer token. Without one, every client that reaches the port is served; an `open`
-            server does not start.
-        gpu_lock: the file to lock before a GPU is used; None: none is.
-        visible: the value of CUDA_VISIBLE_DEVICES for the server; None: the one that it has.
-        reload: the command that reads the settings again and becomes the server; SIGHUP runs it. Empty: SIGHUP ends the
+        indices: the folder of premises' embeddings.
+        progress: the configuration's model for `use_reward`; None: none.
+        device: the default device of the models.
+        token: the place of the bearer token. Without one, the server answers every client that reaches the port; an
+            `open` server does not start.
+        gpu_lock: the file to lock before using a GPU; None: no lock.
+        visible: the value of CUDA_VISIBLE_DEVICES for the server; None: unchanged.
+        reload: the command to read the settings again and become the server; SIGHUP runs it. Empty: SIGHUP ends the
             server.
     """
 
@@ -233,10 +233,10 @@ class ServeSpec:
         return _SPEC.dump_json(self, indent=2).decode("utf-8")
 
     def write(self, path: Path) -> None:
-        """Write the specification for the process that reads it.
+        """Write the specification for the server's process.
 
         Raises:
-            OSError: it cannot be written.
+            OSError: the file cannot be written.
         """
         path.write_text(self.as_json() + "\n", encoding="utf-8")
 
@@ -256,10 +256,10 @@ class ServeSpec:
 
     @classmethod
     def from_json(cls, text: str) -> ServeSpec:
-        """Read what `as_json` returned.
+        """Read the result of `as_json`.
 
         Raises:
-            SpecError: a field is missing, unknown, or holds what it cannot.
+            SpecError: a field is missing, unknown or invalid.
         """
         try:
             return _SPEC.validate_json(text, strict=True)

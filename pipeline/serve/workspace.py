@@ -1,12 +1,12 @@
 """The workspace of the Lean routes: checkouts, the queue for Lean, premises, and the daemon's jobs run for a client.
 
-Nothing here writes the log or the view. Requests for Lean queue in order of arrival (`Workspace.lean`). The work for a
-client ends when the client disconnects, and all of it with the server.
+Nothing here writes the log or the view. Requests for Lean queue in order of arrival (`Workspace.lean`). A client's work
+ends when the client disconnects, and all work with the server.
 
-Jobs are the daemon's modules with the daemon's specifications; the client receives the events that they would record,
-read as the daemon reads them: what a job may not say ends it (`pipeline.jobs.lines`).
-Each has a process and a folder of its own (`pipeline.jobs.child`). It is ended, with all its children, at the end of
-its block; if the server dies, the kernel ends it.
+Jobs are the daemon's modules with the daemon's specifications; the client receives the job's events, validated as the
+daemon does: a forbidden line ends the job (`pipeline.jobs.lines`). Each has a process and a folder of its own
+(`pipeline.jobs.child`). It is ended, with all its children, at the end of its block; if the server dies, the kernel
+ends it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from store.events.base import EventBody
 
 
 class Serving(Protocol):
-    """The models that the Lean routes use. None is unloaded while a request uses it."""
+    """The models of the Lean routes. None is unloaded during a request."""
 
     def retriever(self) -> AbstractAsyncContextManager[Encodes | None]: ...
 
@@ -51,7 +51,7 @@ class Workspace:
         serving: its models.
         premises: searched by `/retrieve`.
         lean: bounds the requests that use Lean at once; the others queue.
-        heartbeat_s: how long a stream of events may be silent.
+        heartbeat_s: maximum silence of a stream of events.
     """
 
     heartbeat_s = 10.0
@@ -176,7 +176,7 @@ class RunningJob:
         self.failed: Failure | None = None
 
     async def events(self, *, at_work: Callable[[], None] | None = None) -> AsyncIterator[EventBody]:
-        """Yield the events that it would have recorded; none of a line after one that it may not say.
+        """Yield the job's events; nothing of a line after a forbidden one.
 
         Args:
             at_work: called at each line; before the first one the job only prepares.
@@ -228,15 +228,15 @@ async def job(
     Args:
         spec: its parameters.
         kind: the job's kind.
-        commit: that it speaks of.
-        worktree: where it works.
+        commit: its commit.
+        worktree: its working folder.
         folder: of this job alone; created here, removed by the caller.
-        memory_bytes: that each process of it may take for itself (`pipeline.jobs.child.hold_to`).
-        key: where the one secret is that it is handed.
-        inputs: what was frozen for it.
+        memory_bytes: maximum for each of its processes (`pipeline.jobs.child.hold_to`).
+        key: the place of its one secret.
+        inputs: its frozen inputs.
 
     Raises:
-        OSError: it cannot be started.
+        OSError: the job cannot be started.
     """
     assignment = Assignment(
         job=folder.name,

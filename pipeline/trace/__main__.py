@@ -1,11 +1,11 @@
-"""The trace job: what Lean says of every file of a commit, as far as it differs from what the line has.
+"""The trace job: Lean's account of every file of a commit, as far as it differs from the line's.
 
-`python -m pipeline.trace --spec spec.json`, whose parameters are a `TraceSpec`. What lies under `.lake` is a
-dependency's and not asked about.
+`python -m pipeline.trace --spec spec.json`, with a `TraceSpec` as parameters. Files under `.lake` belong to
+dependencies, and Lean is not asked about them.
 
-Emits, as each file ends, one batch: `file_traced`, and `sorry_stated` for each of its sorries whose goal is new or
-another one; then `traced_file_removed`; and in one last batch `commit_traced` and `trace_measured`. A job that is
-started again with `known` as it then is skips the files that are done.
+Emits one batch at the end of each file: `file_traced`, and `sorry_stated` for each of its sorries with a new or changed
+goal; then `traced_file_removed`; and in one last batch `commit_traced` and `trace_measured`. A restarted job, with
+`known` up to date, skips the finished files.
 """
 
 from __future__ import annotations

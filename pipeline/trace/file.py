@@ -1,6 +1,6 @@
 """Trace one file: theorems, tactics, premises, the goals of its sorries, and the gaps.
 
-What Lean says of the file comes from `Trace.lean`; what the text says is `source`'s.
+`Trace.lean` reports what Lean knows about the file; `source` reads its text.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from store.domain.records import (
 from store.text import listed
 
 Site = Callable[[str], ConstantUse]
-"""What gives a constant with the place of its definition."""
+"""Returns a constant with the place of its definition."""
 
 _FOCUS = "·"
 _MAKES_SYNTAX = re.compile(rf"(?:@\[[^\]]*\]\s*)?(?:(?:{'|'.join(MODIFIERS)})\s+)*(?:{'|'.join(OTHERS)})\b")
-"""Commands that make constants of their own (a `macro` its parser), which are no declarations that people know."""
+"""Commands with constants of their own (a `macro`'s parser) that are no declarations to people."""
 _BY = re.compile(r":=\s*by\b")
 _CORE_MODULES = frozenset({"Init", "Std", "Lean", "Lake"})
 _MOST_NAMED = 8
 _SORRY = "sorryAx"
-"""What a sorry is to Lean: no premise worth retrieving."""
+"""Lean's constant for a sorry: no premise worth retrieving."""
 
 
 # ---- theorems
@@ -110,7 +110,7 @@ class Proof:
 
 
 def proofs(source: FileSource, commands: Sequence[Command]) -> list[Proof]:
-    """Pair the declarations of a file with what Lean says of their commands."""
+    """Pair the declarations of a file with Lean's answers about their commands."""
     starts = [command.start for command in commands]
     result: list[Proof] = []
     together: dict[int, list[Proof]] = {}
@@ -125,15 +125,16 @@ def proofs(source: FileSource, commands: Sequence[Command]) -> list[Proof]:
     for index, group in together.items():
         _share(source, commands[index], group)
         for error in commands[index].errors:
-            # A message on no declaration's lines (a `mutual` block that does not end) counts against all.
+            # A message outside every declaration's lines (a `mutual` block without an end) counts against all.
             for proof in [one for one in group if one.holds(error)] or group:
                 proof.errors.append(error)
     return result
 
 
 def other_gaps(data: bytes, commands: Sequence[Command], found: Sequence[Proof]) -> list[TraceGap]:
-    """Return what no theorem of the text accounts for: other commands that Lean refuses, and constants that a command
-    makes in whose text nothing is declared (a macro's)."""
+    """Return the gaps outside all theorems of the text: other commands refused by Lean, and constants from commands
+    without a declaration in their text (a macro's).
+    """
     declared: dict[int, list[Proof]] = {}
     for proof in found:
         if proof.command is not None:
@@ -157,8 +158,8 @@ def other_gaps(data: bytes, commands: Sequence[Command], found: Sequence[Proof])
 def tactics(source: FileSource, proof: Proof, names: Sequence[Name], site: Site) -> Iterator[TracedTactic]:
     """Yield a proof's steps in LeanDojo's record, a step inside another after it.
 
-    `names` are where the file names constants, in their order. What has a site is marked between `<a>` and `</a>`: a
-    mark is a premise that a corpus can be asked for.
+    `names` are the file's uses of constants, in order. A use with a site is marked between `<a>` and `</a>`: a mark is
+    a premise that a corpus can contain.
     """
     for step in proof.steps:
         first = bisect_left(names, step.tactic.start, key=lambda name: name.start)
@@ -168,7 +169,7 @@ def tactics(source: FileSource, proof: Proof, names: Sequence[Name], site: Site)
         for name in names[first:last]:
             start, end = source.positions.offset(name.start), source.positions.offset(name.end)
             use = site(name.constant)
-            # Of what Lean elaborated in several ways the first one counts.
+            # If Lean elaborated it in several ways, the first one counts.
             if use.site is not None and start >= (marks[-1][1] if marks else step.start) and end <= step.end:
                 marks.append((start, end))
                 premises.append(PremiseUse(name.constant, *use.site))
@@ -183,7 +184,7 @@ def tactics(source: FileSource, proof: Proof, names: Sequence[Name], site: Site)
 
 
 def constants_used(answer: Answer, made: str) -> list[str]:
-    """Return the constants of a proof's term and of what Lean split off it (`foo.match_1`)."""
+    """Return the constants in a proof's term and in the auxiliary constants split off it (`foo.match_1`)."""
     todo, seen, used = [made], {made}, dict[str, None]()
     while todo:
         for cited in answer.uses.get(todo.pop(), ()):
@@ -197,7 +198,7 @@ def constants_used(answer: Answer, made: str) -> list[str]:
 
 
 def _share(source: FileSource, command: Command, group: list[Proof]) -> None:
-    """Assign a command's tactics to the declaration whose text holds them (a `mutual` block has several)."""
+    """Assign a command's tactics to the declarations containing them (a `mutual` block has several)."""
     seen: set[tuple[object, ...]] = set()
     for tactic in command.tactics:
         step = Step(tactic, source.positions.offset(tactic.start), source.positions.offset(tactic.end))
@@ -211,7 +212,7 @@ def _share(source: FileSource, command: Command, group: list[Proof]) -> None:
 
 
 def _made(name: str, constants: Sequence[str]) -> str | None:
-    """The constant that a declaration made. A private one has its module before its name; quotes may differ."""
+    """Return the constant of a declaration. A private one has its module before its name; quotes may differ."""
     wanted = plain_name(name)
     for one in constants:
         known = plain_name(one)
@@ -225,9 +226,9 @@ def _made(name: str, constants: Sequence[str]) -> str | None:
 
 @dataclass(slots=True)
 class FileTrace:
-    """The trace of a file. `error`: why Lean could not elaborate it; then `trace` has its premises only.
+    """The trace of a file. `error`: the reason why Lean could not elaborate it; then `trace` has its premises only.
 
-    `goals` are Lean's texts by the byte at which their sorry begins.
+    `goals` are Lean's texts by the first byte of their sorry.
     """
 
     trace: TracedFile
@@ -249,7 +250,7 @@ class FileTracer:
         self._program = b""
 
     async def prepare(self) -> None:
-        """Have Lean compile the program that traces; to be awaited before `trace`.
+        """Have Lean compile the tracing program; await this before `trace`.
 
         Raises:
             ReplStartError: Lean does not run.
@@ -264,9 +265,9 @@ class FileTracer:
         return FileTrace(self._file(item, source))
 
     async def trace(self, item: LeanFile, *, wanted: Sequence[int]) -> FileTrace:
-        """Trace one of the project's files; `wanted` are the bytes at which sorries begin whose goals are asked for.
+        """Trace one of the project's files; `wanted` are the first bytes of the sorries to state goals for.
 
-        What the file does to Lean is no exception: a process that dies or takes too long is the file's error.
+        A file's harm to Lean is no exception: a dead or slow process is the file's error.
 
         Raises:
             ReplStartError: Lean does not run.
@@ -346,7 +347,7 @@ class FileTracer:
         return self._file(item, source, theorems=theorems, gaps=gaps, seen=seen)
 
     def _use(self, name: str, own: LeanFile, home: Home | None) -> ConstantUse:
-        """Return a constant with its definition's site, which is None where Lean or the folders do not know it."""
+        """Return a constant with its definition's site, None if unknown to Lean or the folders."""
         if home is None or home.place is None:
             return ConstantUse(name)
         file = self._tree.find(home.module) if home.module else own

@@ -1,4 +1,4 @@
-"""Ask Lean about one file by a program of ours, `Trace.lean`, which every toolchain can run: see there."""
+"""Ask Lean about one file by our program `Trace.lean`, which runs on every toolchain: see there."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _MOST_BYTES = 512 * 1024 * 1024
 _MOST = 2**31
 _DIGEST = 16
 UNREAD = (ValueError, LookupError)
-"""What reading raises at an answer that is none: what a file has Lean run may write there as it likes."""
+"""Errors of reading an invalid answer: code run by the file may write anything there."""
 _INSIDE = frozenset(bytes([byte]) for byte in range(0x80, 0xC0))
-"""The bytes that begin no character of UTF-8."""
+"""The bytes that never begin a UTF-8 character."""
 _ESCAPE = re.compile(r"\\(x[0-9a-f]{2}|.)")
 _ESCAPED = {"n": "\n", "t": "\t", "r": "\r"}
 _SEVERITIES: dict[str, Severity] = {"error": "error", "warning": "warning", "info": "information"}
@@ -44,7 +44,7 @@ _SEVERITIES: dict[str, Severity] = {"error": "error", "warning": "warning", "inf
 
 @dataclass(frozen=True, slots=True)
 class Tactic:
-    """A tactic in a file's bytes, the goals before and after it, and the constants that it made of them itself."""
+    """A tactic in a file's bytes, the goals before and after it, and the constants it made itself."""
 
     start: int
     end: int
@@ -55,7 +55,7 @@ class Tactic:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command in a file's bytes: what Lean says of it, the constants that it made, and its tactics."""
+    """A command in a file's bytes: Lean's messages, the constants it made, and its tactics."""
 
     start: int
     end: int
@@ -77,7 +77,7 @@ class Name(NamedTuple):
 
 
 class Home(NamedTuple):
-    """The module that declares a constant ("": the file itself), and where its name stands there, if Lean knows it."""
+    """The module of a constant ("": the file itself), and the place of its name there, if Lean knows it."""
 
     module: str
     place: tuple[Position, Position] | None
@@ -85,12 +85,11 @@ class Home(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What Lean says of a file: its commands, the places of names in their order, what each constant that the file made
-    uses, the homes of all that are used, and the goals of sorries by the byte at which each begins.
+    """Lean's answer about a file: its commands, the places of names in order, the constants used by each constant of
+    the file, the homes of all used constants, and the goals of sorries by their first byte.
 
-    `types` are those of the theorems that the file declares, each by a digest that theorems have in common where Lean
-    calls their types the same, whatever their bound variables and universes are called; `proved` names, by such a
-    digest, the theorems that the file imports.
+    `types` are digests of the types of the file's theorems, equal if Lean calls the types the same, up to the names of
+    bound variables and universes; `proved` maps such digests to imported theorems.
     """
 
     commands: tuple[Command, ...]
@@ -103,12 +102,12 @@ class Answer:
 
 
 async def compiled(lean: LeanBackend, *, memory_bytes: int | None, limit_s: float) -> bytes:
-    """Return `Trace.lean` compiled by Lean's own program: that takes seconds, and one run does it once.
+    """Return `Trace.lean` compiled by Lean's own program: it takes seconds, and is done once a run.
 
     Nothing of a project is on the search path, and no file of one can reach the bytes.
 
     Raises:
-        ReplStartError: Lean does not run, or does not take the program.
+        ReplStartError: Lean does not run, or refuses the program.
     """
     with (
         tempfile.TemporaryDirectory(prefix="everlean-trace-", ignore_cleanup_errors=True) as folder,
@@ -138,25 +137,25 @@ async def ask(
     memory_bytes: int | None,
     limit_s: float,
 ) -> Answer:
-    """Elaborate a project's file, whose imports are built, by Lean's own program; return what it says of the file.
+    """Elaborate a project's file, with its imports built, by Lean's own program; return the answer about the file.
 
-    `program` is what `compiled` gave for this Lean.
+    `program` is the result of `compiled` for this Lean.
 
     Raises:
-        ImportsRefused: Lean says that the imports fail.
+        ImportsRefused: Lean reports a failure of the imports.
         ReplStartError: Lean cannot be run.
         ReplTimeout: it took longer than `limit_s`.
-        ReplDied, ReplProtocolError: it gave no answer, or one that is none.
+        ReplDied, ReplProtocolError: it gave no answer, or an invalid one.
     """
     module = module_path(module_of(path, source_folders(project)))
     settings = [word for option in lean_options(project) for word in _setting(option)]
-    name = f"EverleanTrace{secrets.token_hex(8)}"  # none that a project can have
+    name = f"EverleanTrace{secrets.token_hex(8)}"  # a name no project can have
     with tempfile.TemporaryDirectory(prefix="everlean-trace-", ignore_cleanup_errors=True) as folder:
         main, text, _ = _written(
             folder,
             {
                 "Main.lean": f"import {name}\nunsafe def main := Trace.main\n".encode(),
-                # As Lean reads it, which counts no carriage return before a line feed.
+                # In Lean's reading, which drops a carriage return before a line feed.
                 "File.lean": data.replace(b"\r\n", b"\n"),
                 f"{name}.olean": program,
             },
@@ -178,7 +177,7 @@ async def ask(
 def _read_file(answer: Path, data: bytes, status: int, explained: str) -> Answer:
     try:
         if status != 0 or not answer.is_file() or answer.is_symlink():
-            # This Lean has compiled the program. So it is the file's doing, which may also remove what it finds here.
+            # This Lean has compiled the program. So the file is to blame; its code may also remove files here.
             raise ReplDied(explained)
         size = answer.stat().st_size
         if size > _MOST_BYTES:
@@ -204,8 +203,8 @@ def read(lines: Iterator[str], data: bytes) -> Answer:
     """Read the program's answer about a file of these bytes.
 
     Raises:
-        ImportsRefused: it says that the imports fail.
-        ValueError, LookupError: it is no answer (`UNREAD`).
+        ImportsRefused: the answer reports a failure of the imports.
+        ValueError, LookupError: the answer is invalid (`UNREAD`).
     """
     told = _Told(data)
     for line in lines:
@@ -216,7 +215,7 @@ def read(lines: Iterator[str], data: bytes) -> Answer:
 
 @dataclass(slots=True)
 class _Types:
-    """The types of theorems: an export, and the numbers that they have in it."""
+    """The types of theorems: an export, and the theorems' numbers in it."""
 
     export: list[str] = field(default_factory=list)
     states: dict[str, int] = field(default_factory=dict)
@@ -230,7 +229,7 @@ class _Types:
             (self.states if word == "states" else self.proves)[name] = int(term)
 
     def digests(self) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
-        """Return the types of those that the file declares by name, and those that it imports by their types."""
+        """Return the digests of the file's theorems' types by name, and the imported theorems' names by digest."""
         if not self.states:
             return {}, {}
         export = read_export(self.export)
@@ -327,7 +326,7 @@ class _Told:
             yield Command(start, end, tuple(messages[number]), tuple(result[number]), tuple(tactics[number]))
 
     def _byte(self, text: str) -> int:
-        """Return where a byte that Lean counts is in the file."""
+        """Return the file's offset of a byte counted by Lean."""
         at = _number(text)
         at += bisect_left(self._dropped, at)
         if at > len(self.data) or self.data[at : at + 1] in _INSIDE:
@@ -364,7 +363,7 @@ def _index(starts: Sequence[int], at: int) -> int:
 
 
 def _counted(texts: Sequence[str]) -> tuple[tuple[str, ...], Sequence[str]]:
-    """Split a number of goals, which Lean begins with an empty line, from what follows them."""
+    """Split a list of goals, each begun by Lean with an empty line, from the rest."""
     end = _number(texts[0]) + 1
     if len(texts) < end:
         raise ValueError(f"{texts[0]} goals of which {len(texts) - 1} are there")
@@ -389,7 +388,7 @@ def _home(module: str, place: Sequence[str]) -> Home:
 
 
 def _setting(option: str) -> tuple[str, str, str]:
-    """Return an option of a lakefile as the program takes it; `weak.` says that Lean need not know it."""
+    """Return a lakefile's option in the program's form; `weak.` allows Lean not to know it."""
     name, _, value = option.removeprefix("weak.").partition("=")
     kind = "bool" if value in ("true", "false") else "nat" if value.isdecimal() else "text"
     return name, kind, value

@@ -1,8 +1,8 @@
-"""One run of the trace job: which files are due, their traces as they end, and the events that close the commit.
+"""One run of the trace job: the due files, their traces as they end, and the events that close the commit.
 
 A file is due unless the line has it under its present key; a failure's key names its commit too, so that the next
-commit tries the file again. Each file's trace is recorded as soon as it ends; until the
-closing events nothing of it counts, and a run that is started again has those files as known ones.
+commit tries the file again. Each file's trace is recorded as soon as it ends; until the closing events none of it
+counts, and a restarted run skips those files.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Run:
         self._n_stated = 0
 
     async def run(self) -> dict[str, Any]:
-        """Trace what is due and close the commit; return the job's summary."""
+        """Trace the due files and close the commit; return the job's summary."""
         given, tree = self._given, self._tree
         project = [item for path, item in sorted(tree.files.items()) if self._meant(path)]
         dependencies = tree.dependencies(self._meant)
@@ -113,7 +113,7 @@ class Run:
         }
 
     def _head_of(self, toolchain: str, *, metadata: Mapping[str, Any], seconds: float) -> TraceHead:
-        """Return what the trace is of; `toolchain` is the text of the commit's `lean-toolchain`."""
+        """Return the subject of the trace; `toolchain` is the text of the commit's `lean-toolchain`."""
         given = self._given
         return TraceHead(
             repository=given.repository,
@@ -158,7 +158,7 @@ class Run:
                 trace = await self._tracer.trace(item, wanted=[sorry.byte_start for sorry in wanted])
             key = self._tree.key(item)
             stated = [event for sorry in wanted if (event := self._goal(sorry, trace, key)) is not None]
-            # The file last: a run that is started again does not look at it any more.
+            # The file last: a restarted run skips a file recorded here.
             first = max(0, len(stated) - _PER_BATCH)
             for start in range(0, first, _PER_BATCH):
                 self._reporter.events(stated[start : min(start + _PER_BATCH, first)])
@@ -201,7 +201,7 @@ class Run:
         return self._event(body, path)
 
     def _goal(self, sorry: OpenSorry, trace: FileTrace, key: str) -> Recorded | None:
-        """The goal of a sorry, where it is known and not what was said last."""
+        """Return the event for a sorry's goal, if it is new."""
         given, goal = self._given, trace.goals.get(sorry.byte_start)
         if goal is None:
             return None
@@ -224,7 +224,7 @@ class Run:
 
     def _close(self, n_dependencies: int, seconds: float) -> TraceMeasured:
         given, holds = self._given, self._holds
-        # Without a zone: LeanDojo compares it with times that have none, and fails on the mixture.
+        # Without a zone: LeanDojo compares it with times without zone, and fails on a mixture.
         now = datetime.now(UTC).replace(tzinfo=None).isoformat(timespec="seconds")
         head = self._head_of(self._tree.toolchain, metadata={"date_processed": now}, seconds=seconds)
         closing = CommitTraced(
@@ -279,8 +279,8 @@ class Run:
         body: FileTraced | TracedFileRemoved | SorryStated | CommitTraced | TraceMeasured,
         *key: str,
     ) -> Recorded:
-        # With the line's position: a commit that comes back after a force-push is recorded anew. What Lean says has the
-        # file's key in it too: said once more in the same words it moves no position, and may be another tracer's.
+        # With the line's position: a commit returning after a force-push is recorded anew. Lean's statements also have
+        # the file's key in it: repeated in the same words they move no position, and may be another tracer's.
         given = self._given
         return Recorded(
             stream=f"repository:{given.repository}",

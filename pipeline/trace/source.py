@@ -48,13 +48,13 @@ class FileSource:
         return self.position(item.start)
 
     def clean(self, start: int, end: int) -> str:
-        """Return a piece of the text without comments and the lines that they leave empty."""
+        """Return a piece of the text without comments and the lines emptied by them."""
         return "\n".join(_lines(self.code[start:end]))
 
     def step(self, start: int, end: int, marks: Sequence[tuple[int, int]] = ()) -> str:
-        """Return a tactic's text, clean and with the indentation of its first line taken off.
+        """Return a tactic's text, clean and without its first line's indentation.
 
-        Of the pieces of the text that `marks` are, in their order, each is put between `<a>` and `</a>`.
+        Each piece in `marks`, in order, is put between `<a>` and `</a>`.
         """
         text = self.code[start:end]
         for first, last in reversed(marks):
@@ -65,7 +65,7 @@ class FileSource:
         return "\n".join([first_line, *(_dedent(line, column) for line in rest)])
 
     def declaration_at(self, byte: int) -> str:
-        """Return the name of the declaration that holds a byte of the file, "" if none does."""
+        """Return the name of the declaration around a byte of the file, "" without one."""
         records = (item.record for item in self.declarations)
         return next((one.name for one in records if one.byte_start <= byte < one.byte_end), "")
 
@@ -76,12 +76,12 @@ class FileSource:
         return f"{text} {assigned}".rstrip()
 
     def proof(self, item: Located) -> str:
-        """Return what stands behind a theorem's `:=`, without comments; "" where it has none or a long one."""
+        """Return the text after a theorem's `:=`, without comments; "" if it has none or a long one."""
         text = self.clean(item.stated, item.end).removeprefix(":=").strip()
         return text if self.code.startswith(":=", item.stated) and len(text) <= _LONGEST_PROOF else ""
 
     def premises(self) -> tuple[Premise, ...]:
-        """Return what proofs may use, in the order of the text; one without a name has None there."""
+        """Return the premises of the file, in the order of the text; a nameless one is None."""
         return tuple(self._premises())
 
     def _premises(self) -> Iterator[Premise]:

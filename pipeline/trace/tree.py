@@ -1,9 +1,9 @@
-"""The Lean files of a worktree and of its dependencies: which module is which file, what it imports, and its key.
+"""The Lean files of a worktree and of its dependencies: each module's file, its imports, and its key.
 
-A file's key names all that its trace depends on: its text, the toolchain that the project names and that of the Lean
-which traces (a project may name none), the manifest, the tracer, and the keys of the project's files that it imports.
-So a changed file has another key, and with it all files that reach it by imports. Read off the folders; no lakefile is
-evaluated. Links are not followed, but for `.lake/packages` where the daemon itself has made it one.
+A file's key covers everything its trace depends on: its text, the toolchain of the project and that of the tracing Lean
+(a project may name none), the manifest, the tracer, and the keys of the project's files it imports. So a changed file
+has another key, as have all files that reach it by imports. Read off the folders; no lakefile is evaluated. Links are
+not followed, except `.lake/packages` if the daemon itself made it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SKIPPED = frozenset({".git", ".lake", "lake-packages"})
 
 @dataclass(frozen=True, slots=True)
 class LeanFile:
-    """A Lean file: where it is, git's id of it, the modules that it imports. `problem`: why it cannot be read.
+    """A Lean file: its place, git's id of it, and the modules it imports. `problem`: the reason why it is unreadable.
 
     `file` is `name` below `root`, a folder of ours.
     """
@@ -56,8 +56,8 @@ class LeanFile:
 class Tree:
     """A Lake project in a worktree: the one in this `folder`, without the projects below it.
 
-    `lean` is the toolchain of the Lean that traces it ("": not known), `core` the folder with Lean's own source, None
-    where that is not here. Paths of its files are the repository's, those of dependencies begin with `.lake`.
+    `lean` is the toolchain of the tracing Lean ("" if unknown), `core` the folder with Lean's own source, None if it is
+    missing. Paths of its files are the repository's, those of dependencies begin with `.lake`.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Tree:
         return self._dependencies[relative]
 
     def imported(self, item: LeanFile) -> list[LeanFile]:
-        """Return the files that a file imports itself, as far as their source is here. All import `Init`."""
+        """Return a file's direct imports, as far as their source is here. All import `Init`."""
         modules = item.imports if item.path.startswith(f"{CORE}/") else (*item.imports, "Init")
         result = (self.find(module) for module in modules)
         return list(
@@ -109,7 +109,7 @@ class Tree:
         )
 
     def dependencies(self, meant: Callable[[str], bool]) -> list[LeanFile]:
-        """Return the dependencies' files that the meant files of the project reach, by path."""
+        """Return the dependencies' files reached by the meant files of the project, by path."""
         result: dict[str, LeanFile] = {}
         seen: set[str] = set()
         todo = [item for item in self.files.values() if meant(item.path)]
@@ -124,7 +124,7 @@ class Tree:
         return [result[path] for path in sorted(result)]
 
     def key(self, item: LeanFile) -> str:
-        """Return the key of a file. Of files that import each other in a circle each has all others' texts in it."""
+        """Return the key of a file. In a circle of imports each file's key covers all the others' texts."""
         if item.path not in self.files:
             return _digest("dependency", self._tracer, item.path, item.blob)
         stack = [(item, iter(self._own_imports(item)))]
@@ -139,7 +139,7 @@ class Tree:
                 stack.append((following, iter(self._own_imports(following))))
                 continue
             stack.pop()
-            # One that is waiting itself is represented by its text; Lean refuses such a circle anyway.
+            # An unfinished one is represented by its text; Lean refuses such a circle anyway.
             below = sorted(
                 self._keys.get(one.path, f"circle {one.path} {one.blob}") for one in self._own_imports(file)
             )
@@ -178,7 +178,7 @@ class Tree:
     def _dependency(self, relative: str) -> LeanFile | None:
         for folder, shown in self._libraries:
             try:
-                # A package may keep its sources behind a link of its own; what that leads to is the file that is read.
+                # A package may keep its sources behind a link of its own; its target is then read.
                 result = (folder / relative).resolve().relative_to(folder.resolve()).as_posix()
                 if (folder / result).is_file():
                     return self._read(folder.resolve(), result, f"{shown}/{relative}")
@@ -206,11 +206,11 @@ class Tree:
 
 
 def header_imports(data: bytes) -> tuple[str, ...]:
-    """Return the modules that a file imports, reading no more of it than its beginning."""
+    """Return the modules imported by a file, reading only its beginning."""
     size = _HEADER_BYTES
     while size < len(data):
         result = parse(data[:size])
-        # A command after the header, and not the last, which may be cut: the imports are complete.
+        # Once a command follows the header and is not the last, which may be cut, the imports are complete.
         if len(result.commands) > 1:
             return result.imports
         size *= 4
@@ -218,7 +218,7 @@ def header_imports(data: bytes) -> tuple[str, ...]:
 
 
 def _libraries(worktree: Path, *, core: Path | None) -> Iterator[tuple[Path, str]]:
-    """Yield the folders under which dependencies' modules are found, and what they are called in a trace."""
+    """Yield the folders of dependencies' modules, and their names in a trace."""
     if core is not None:
         yield core, CORE
     packages = worktree / PACKAGES
