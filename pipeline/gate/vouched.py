@@ -62,15 +62,18 @@ class Library:
     def _modules(self, answer: Answer, imports: Iterable[str]) -> list[str]:
         """Return the modules of the library that the project imports: by its text, and by its answer.
 
-        The imports of a stranger's package are not read: with one, all of Lean's own may be imported.
+        The imports of a stranger's package are not read: with one, all of Lean's own may be imported. A file of the
+        project may have the name of a package's module.
         """
         read = closure(self.runner.project, imports)
-        if not read.complete and len(self.folders) > 1:
-            raise UnknownError(
-                "not all that the file imports was read, so what it has of packages is not known"
-            )
-        result = {"Init", *filter(self._has, read.outside)}
-        if not read.complete or len(result) < len({"Init", *read.outside}):
+        result = {"Init", *filter(self._has, {*read.outside, *(one.module for one in read.files)})}
+        if not read.complete or not read.outside <= result:
+            if len(self.folders) > 1:
+                unread = sorted(read.outside - result)[:3]
+                raise UnknownError(
+                    "not all that the file imports was read, so what it has of packages is not known"
+                    + (f"; no folder that the lakefile names has {', '.join(unread)}" if unread else "")
+                )
             result.update(filter(self._has, CORE - {"Lake"}))
         result.update(one.name for one in answer.modules if self._is_of(one))
         return sorted(result)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from pipeline.lean.source.manifest import MANIFEST, path_packages
 from pipeline.lean.source.scanner import SourceFile, parse
 from pipeline.lean.source.worktree import read_inside
 
@@ -134,40 +135,53 @@ def compiled_file(folder: Path, module: str) -> Path:
     return folder / f"{module_path(module)}.olean"
 
 
-def local_file(project: Path, module: str, folders: Iterable[str] | None = None) -> Path | None:
+def local_file(project: Path, module: str) -> Path | None:
     """Return the module's file if the project has one, and not by a link out of the project."""
-    for folder in source_folders(project) if folders is None else folders:
+    return next(_files_of(project, module, source_folders(project)), None)
+
+
+def _files_of(project: Path, module: str, folders: Iterable[str]) -> Iterator[Path]:
+    root = project.resolve()
+    for folder in folders:
         try:
             file = Path(project, folder, f"{module_path(module)}.lean")
-            if file.is_file() and file.resolve().is_relative_to(project.resolve()):
-                return file
+            if file.is_file() and file.resolve().is_relative_to(root):
+                yield file
         except (OSError, ValueError):
             continue  # longer than any file's name, or no name at all
-    return None
+
+
+def _all_source_folders(project: Path) -> list[str]:
+    """Return the source folders of the project and of the packages that are part of it."""
+    result = list(source_folders(project))
+    with suppress(OSError):
+        for package in path_packages(read_inside(project, MANIFEST)):
+            result += (str(PurePosixPath(package, one)) for one in source_folders(project / package))
+    return list(dict.fromkeys(result))
 
 
 def closure(project: Path, imports: Iterable[str]) -> Closure:
-    """Follow imports through the project's files."""
+    """Follow imports through the project's files, each that a module may be: its lakefile decides which one is."""
     todo = list(dict.fromkeys(imports))
     seen = set(todo)
     files: list[Imported] = []
     outside: set[str] = set()
     unread = False
-    folders = source_folders(project)
+    folders = _all_source_folders(project)
     while todo and len(files) < MAX_FILES:
         module = todo.pop()
-        file = local_file(project, module, folders)
-        if file is None:
+        found = list(_files_of(project, module, folders))
+        if not found:
             outside.add(module)
-            continue
-        try:
-            data = read_inside(file.resolve().parent, file.resolve().name)
-        except OSError:
-            unread = True
-            continue
-        source = parse(data)
-        files.append(Imported(module, data, source))
-        new = [name for name in source.imports if name not in seen]
-        seen.update(new)
-        todo += new
+        for file in found:
+            try:
+                data = read_inside(file.resolve().parent, file.resolve().name)
+            except OSError:
+                unread = True
+                continue
+            source = parse(data)
+            files.append(Imported(module, data, source))
+            new = [name for name in source.imports if name not in seen]
+            seen.update(new)
+            todo += new
     return Closure(tuple(files), frozenset(outside), complete=not (todo or unread))

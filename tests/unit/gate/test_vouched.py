@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -39,6 +39,11 @@ class Site:
             file = imports.compiled_file(folder, one)
             file.parent.mkdir(parents=True, exist_ok=True)
             file.touch()
+
+    def source(self, path: str, text: str) -> None:
+        file = self.project / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, "utf-8")
 
     def answer(
         self, _: LakeRunner, *, modules: Sequence[str], names: Sequence[Name], **__: object
@@ -117,6 +122,38 @@ def test_an_import_that_cannot_be_read_leaves_unknown_what_is_a_package_s(
         site.differs("Base")
     site.differs("Base", packages=False)
     assert site.asked == ["Init", "Lean", "Std"]
+
+
+def decoy_of_a_package(site: Site) -> str:
+    site.source("Mathlib/Order.lean", "")
+    return "Mathlib.Order"
+
+
+def two_folders(site: Site) -> str:
+    site.source("lakefile.toml", '[[lean_lib]]\nsrcDir = "one"\n[[lean_lib]]\nsrcDir = "other"\n')
+    site.source("other/Base.lean", "")
+    site.source("one/Base.lean", "import Mathlib.Order")
+    return "Base"
+
+
+def a_package_of_the_project(site: Site) -> str:
+    site.source("lake-manifest.json", '{"packages": [{"type": "path", "name": "own", "dir": "./own"}]}')
+    site.source("own/lakefile.toml", 'srcDir = "src"\n')
+    site.source("own/src/Own.lean", "import Mathlib.Order")
+    return "Own"
+
+
+@pytest.mark.parametrize("made", [decoy_of_a_package, two_folders, a_package_of_the_project])
+def test_a_package_s_constants_are_compared_wherever_the_project_imports_it(
+    site: Site, made: Callable[[Site], str]
+) -> None:
+    site.differs(made(site))
+    assert site.asked == ["Init", "Mathlib.Data", "Mathlib.Order"]
+
+
+def test_a_module_whose_text_is_not_found_leaves_unknown_what_is_a_package_s(site: Site) -> None:
+    with pytest.raises(UnknownError, match="no folder that the lakefile names has Computed"):
+        site.differs("Computed", "Mathlib.Order")
 
 
 def test_a_constant_that_was_not_written_is_unknown(site: Site) -> None:
