@@ -92,6 +92,9 @@ def ask_constants(
 
     The process finds the compiled modules of `folders` and nothing of the project.
     """
+    if any("\0" in part for name in names for part in name):
+        # Older Leans end a line there, and take what follows for the next one, or for the end of the file.
+        return f"{QUESTIONS.name}: a name with a zero character cannot be asked about; name it otherwise"
     folder = new_folder(runner.project)
     try:
         asked_for = folder / "asked"

@@ -9,6 +9,7 @@ import pytest
 
 from pipeline.gate import vouched
 from pipeline.gate.answers import Answer, BuiltModule, Constants, Stated, read_constants
+from pipeline.gate.questions import ask_constants
 from pipeline.gate.vouched import Library, UnknownError
 from pipeline.lean.build.lake import LakeRunner
 from pipeline.lean.export import Declared, Export, Name
@@ -160,6 +161,14 @@ def test_a_constant_that_was_not_written_is_unknown(site: Site) -> None:
     del site.meant["Nat", "le"]
     with pytest.raises(UnknownError, match=r"what Nat\.le means is not known"):
         site.differs("Init")
+
+
+def test_a_name_that_could_hide_those_behind_it_is_not_asked_about(tmp_path: Path) -> None:
+    runner = LakeRunner(Path("/lake"), None, "none", tmp_path)
+    names: list[Name] = [("Nat", "le"), ("end\0",), ("Nat", "lt")]
+    found = ask_constants(runner, folders=(), modules=("Init",), names=names, write=False)
+    assert found == "Questions.lean: a name with a zero character cannot be asked about; name it otherwise"
+    assert not list(tmp_path.iterdir())
 
 
 FACTS = """everlean-questions 1 abc
