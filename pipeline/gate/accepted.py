@@ -1,7 +1,7 @@
 """Verdicts of kernels on modules and exports, kept under digests of their input, so that no check asks twice.
 
-module   its name, the bytes of its compiled files, and the keys of its imports, down to Lean's own library
-export   its bytes, and the axioms it may hold
+    module   its name, the bytes of its compiled files, and the keys of its imports, down to Lean's own library
+    export   its bytes, and the axioms it may hold
 
 Both also cover the kernel: its name with its version, the bytes of its program, and those of the toolchain's libraries.
 The gate makes a key from files no process of the project can write to then, and the log keeps it (`closure_judged`). A

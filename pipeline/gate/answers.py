@@ -303,8 +303,8 @@ def differences(before: Answer, after: Answer, *, declared: Iterable[str]) -> li
 
     Args:
         before, after: the answers about the build with the sorry and the build with the proof.
-        >declared: the file's own declarations by name. Constants Lean makes on the way (equations, matchers) come and
-        go with a proof and are ignored.
+        declared: the file's own declarations by name. Constants Lean makes on the way (equations, matchers) come and
+            go with a proof and are ignored.
     """
     result = [f"{name} is declared too, by the proof" for name in sorted(after.apart - before.apart)]
     if before.statement.kind != "theorem" or after.statement.kind != "theorem":

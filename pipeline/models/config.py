@@ -151,8 +151,7 @@ class RowsConfig(Config):
         split: of LeanDojo's two, the one to train and measure on (`Config.split`).
         device: "auto": a GPU if there is one.
         save_minutes: between two savings; a killed run loses at most this, and a step; every measured epoch is saved
-        too.
-            0: save every step.
+            too. 0: save every step.
 
     Raises:
         ConfigError: a field has an invalid value.
@@ -194,7 +193,7 @@ class TacticsConfig(RowsConfig):
         enable_thinking: whether to ask a model to think before it answers, if it can; `max_seq_len` needs room for it.
             People's tactics have no thoughts to learn from.
         premise_dropout: if rows show a retriever's premises, the share of rows without, so that the model can do
-        without.
+            without.
         split: in "novel_premises" none of our own proofs is learned: a proof's side follows from premises it does not
             name.
         seed: of everything drawn.

@@ -7,9 +7,9 @@ read-only (`pipeline.models.datasets.dataset_of(chain, job)`): with its checkpoi
 jobs' `tasks`.
 
 It emits `checkpoint_saved`, then one `evaluation_finished` for each test split, the earlier tasks' first and its own
-last, one for its own val split, and one of its first checkpoint, on its own test split; a split with nothing to measure
-has none and is listed in the result's `unmeasured`. A job started again repeats the kept measurements word for word,
-and makes the missing ones:
+last, one for its own val split, and one of the checkpoint it began from, on its own test split; a split with nothing to
+measure has none and is listed in the result's `unmeasured`. A job started again repeats the kept measurements word for
+word, and makes the missing ones:
 
     <chain>/.evaluations/<hash>.json      the measurement, as the event has it, and its scores
 

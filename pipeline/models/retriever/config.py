@@ -42,8 +42,8 @@ class RetrieverConfig(Config):
 
     Attributes (those not of LeanDojo; `pipeline.models.retriever.strategies` describes the ways against forgetting):
         batch_size: pairs of a step and a premise, of all GPUs together; a pair's premises are the others' negatives.
-        precision: "auto": bfloat16 on a GPU with support for it, else float32 (on a GPU TF32); or Lightning's name of
-        one.
+        precision: "auto": bfloat16 on a GPU with support for it, else float32 (on a GPU TF32); or Lightning's
+            name of one.
         gradient_checkpointing: whether a step computes the activations of each group of texts again for its gradient,
             a third more time for a fraction of the memory; "auto": on a GPU.
         num_hard_negatives: of a pair's negatives, those the task's first weights rank highest among the accessible

@@ -51,8 +51,7 @@ class ElasticWeights:
 
     Attributes:
         measured: of the next step, if wanted: `ewc/lambda`, `ewc/share` (the penalty's gradient as a share of the
-        loss's)
-            and `ewc/penalty`; else empty.
+            loss's) and `ewc/penalty`; else empty.
     """
 
     def __init__(self, fisher: Mapping[str, Tensor], anchor: Mapping[str, Tensor], *, share: float) -> None:

@@ -8,12 +8,12 @@ Measures, all in 0..1, each with the bounds of its bootstrap interval, "…_low"
 step has none:
 
     tactic@1, tactic@8  the share of the steps whose own tactic is the likeliest one, or among the first eight, of
-                            beam search. Tactics are compared as text, but for spaces within a line: another
-                            tactic just as good is a miss, so these are lower bounds of a search's success
-        token_accuracy      the share of a tactic's tokens, its end among them, that are the model's likeliest after
-                            those before; the mean over steps
+                        beam search. Tactics are compared as text, but for spaces within a line: another
+                        tactic just as good is a miss, so these are lower bounds of a search's success
+    token_accuracy      the share of a tactic's tokens, its end among them, that are the model's likeliest after
+                        those before; the mean over steps
 
-    A tactic longer than the model's longest answer is a miss.
+A tactic longer than the model's longest answer is a miss.
 """
 
 from __future__ import annotations

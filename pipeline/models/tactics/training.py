@@ -255,8 +255,7 @@ class RepositoryTrainer(LibraryTrainer):
 
         Raises:
             LearningError: the model, a dataset or the folder cannot be used, a loss diverged, or the disk is full.
-            Earlier
-                work stays, and a repeated call continues after it.
+                Earlier work stays, and a repeated call continues after it.
         """
         folder = Path(self.output_dir)
         learned: list[LearnedRepository] = []
