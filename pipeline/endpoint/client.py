@@ -19,9 +19,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from importlib.metadata import version
 from types import TracebackType
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 from urllib.parse import urlsplit
 
 from pipeline.endpoint.answers import PaidAnswers, request_name
@@ -43,6 +44,7 @@ from pipeline.jobs.specs import EndpointSpec
 from pipeline.redact import redact
 from store.backoff import Backoff
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _OVERLOADED = frozenset({429, 500, 502, 503, 504, 529})
 _BACKOFF = Backoff(1.0, 60.0)
@@ -164,6 +166,7 @@ class ChatClient:
         self._dialect = Dialect()
         self._turn = asyncio.Semaphore(endpoint.concurrency)
         self._resume_at = 0.0
+        self._writing: set[asyncio.Task[Any]] = set()
         headers = {
             "Accept": "application/json",
             # No compression: a small answer cannot unpack to gigabytes.
@@ -193,7 +196,9 @@ class ChatClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections after their cost is booked."""
+        while self._writing:
+            await asyncio.wait(self._writing)
         await self._client.close()
 
     async def complete(
@@ -258,13 +263,13 @@ class ChatClient:
                 wanted = count if self._dialect.several else 1
                 name = "" if self._answers is None else request_name(self.endpoint, call.ask, wanted)
                 most = (call.ask.most_prompt_tokens, call.ask.max_tokens * wanted)
-                if (kept := self._paid_answer(name)) is not None:
+                if (kept := await self._paid_answer(name)) is not None:
                     if name not in self._counted:
                         call.usage += self._spending.usage(most, kept.tokens)
                         self._counted.add(name)
                     return kept
                 body = self._dialect.body(self.endpoint.model, call.ask, wanted)
-                reserved = self._spending.reserve(*most, model=self.endpoint.model)
+                reserved = await self._reserve(most)
                 # A cancelled caller leaves the reservation: the endpoint may be writing already.
                 reply = await self._sent(body, call)
             if isinstance(reply, _Reply) and reply.status == 200:
@@ -274,13 +279,15 @@ class ChatClient:
                     text = str(error)
                 else:
                     self._counted.add(name)
-                    call.usage += self._book(reserved, answer.tokens, name, reply.data)
+                    call.usage += await self._settle(
+                        partial(self._book, reserved, answer.tokens, name, reply.data)
+                    )
                     return answer
                 reply = _NoReply("not_understood", text, paid=True, final=True)
             if reply.paid:
-                call.usage += self._spending.book(reserved, None)
+                call.usage += await self._settle(partial(self._spending.book, reserved, None))
             else:
-                self._spending.release(reserved)
+                await self._settle(partial(self._spending.release, reserved))
             if isinstance(reply, _Reply) and reply.status in (400, 422):
                 learned = self._dialect.learn(body, complaint(reply.data))
                 if learned:
@@ -288,11 +295,11 @@ class ChatClient:
             failed += 1
             await self._wait(reply, failed, call)
 
-    def _paid_answer(self, name: str) -> Answer | None:
+    async def _paid_answer(self, name: str) -> Answer | None:
         """Return the paid answer to a named request, if any."""
         if self._answers is None or not name:
             return None
-        reply = self._answers.get(name)
+        reply = await asyncio.to_thread(self._answers.get, name)
         try:
             return None if reply is None else read_answer(reply)
         except NotUnderstoodError as error:
@@ -310,6 +317,42 @@ class ChatClient:
         if self._answers is not None and name and not repeats_key:
             self._answers.put(name, reply)
         return self._spending.book(reserved, tokens)
+
+    async def _reserve(self, most: tuple[int, int]) -> Reservation:
+        """Reserve a request's maximum cost; release it if the caller is cancelled before sending."""
+        reserving = self._in_thread(partial(self._spending.reserve, *most, model=self.endpoint.model))
+        try:
+            return await asyncio.shield(reserving)
+        except asyncio.CancelledError:
+            reserving.add_done_callback(self._release_later)
+            raise
+
+    def _release_later(self, reserving: asyncio.Task[Reservation]) -> None:
+        # A failed reservation has nothing to release.
+        if not reserving.cancelled() and reserving.exception() is None:
+            releasing = self._in_thread(partial(self._spending.release, reserving.result()))
+            releasing.add_done_callback(self._log_failure)
+
+    async def _settle(self, settle: Callable[[], T]) -> T:
+        """Settle a reservation, also for a cancelled caller: the answer is paid for."""
+        settling = self._in_thread(settle)
+        try:
+            return await asyncio.shield(settling)
+        except asyncio.CancelledError:
+            settling.add_done_callback(self._log_failure)
+            raise
+
+    def _in_thread(self, work: Callable[[], T]) -> asyncio.Task[T]:
+        """Write the ledger in a thread: another process may hold its lock, and the disk is slow."""
+        writing = asyncio.create_task(asyncio.to_thread(work))
+        self._writing.add(writing)
+        writing.add_done_callback(self._writing.discard)
+        return writing
+
+    def _log_failure(self, writing: asyncio.Task[Any]) -> None:
+        # The caller is cancelled; the reservation counts in full.
+        if not writing.cancelled() and (error := writing.exception()) is not None:
+            _log.warning("%s: the ledger was not written: %s", self.endpoint.base_url, error)
 
     async def _sent(self, body: dict[str, object], call: _Call) -> _Reply | _NoReply:
         """Send a request once. Return a failure instead of raising it: an exception would hold the request's key."""

@@ -77,7 +77,8 @@ def test_the_cost_of_an_endpoint_s_failure_is_reported(tmp_path: Path) -> None:
     assert "Remedy" in answer.error
     # A gateway that gave up waiting says nothing of what was written behind it: the worst is counted.
     assert answer.usage.completion_tokens == 2 * 99
-    lines = [json.loads(line) for line in ledger.read_text().splitlines()]
+    (day,) = tmp_path.glob("ledger-*.jsonl")
+    lines = [json.loads(line) for line in day.read_text().splitlines()]
     assert answer.usage.usd == pytest.approx(lines[-1]["usd"]) != 0
     assert [line["kind"] for line in lines] == ["reserved", "booked"]
 

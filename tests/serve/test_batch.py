@@ -10,12 +10,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
+from pipeline.endpoint.spending import file_of
 from pipeline.jobs.specs import EndpointSpec
 from pipeline.models.tactics.generate import Generator
 from pipeline.serve.limits import RETRY_AFTER_S
@@ -203,7 +205,8 @@ def test_an_upstream_that_does_not_answer_holds_up_no_other_request(served: Serv
 
 def test_a_ledger_that_another_user_holds_holds_up_no_other_request(served: Served, world: World) -> None:
     answers: list[httpx2.Response] = []
-    with (world.folder / "ledger.jsonl").open("a") as ledger:
+    day = file_of(world.folder / "ledger.jsonl", f"{datetime.now(UTC):%Y-%m-%d}")
+    with day.open("a") as ledger:
         fcntl.flock(ledger, fcntl.LOCK_EX)
         paid = threading.Thread(target=lambda: answers.append(generate(served, "⊢ p", "paid")))
         paid.start()
@@ -212,7 +215,7 @@ def test_a_ledger_that_another_user_holds_holds_up_no_other_request(served: Serv
         assert not answers
     paid.join(30)
     assert answers[0].json()["outputs"] == [{"output": "rfl", "score": 1.0}]
-    written = [json.loads(line)["kind"] for line in (world.folder / "ledger.jsonl").read_text().splitlines()]
+    written = [json.loads(line)["kind"] for line in day.read_text().splitlines()]
     assert written == ["reserved", "booked"]
 
 
