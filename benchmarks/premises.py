@@ -158,7 +158,7 @@ def _trained(repository: Repository, corpus: Corpus, seed: int, folder: Path) ->
     from pipeline.models.retriever.finder import load_retriever
     from pipeline.models.retriever.index import top_k
     from pipeline.models.retriever.learning import learn
-    from tests.support.retrieval import small_config
+    from tests.support.retrieval import words_config
     from tests.support.tiny_models import make_tiny_retriever
 
     place = folder / repository.name
@@ -168,22 +168,7 @@ def _trained(repository: Repository, corpus: Corpus, seed: int, folder: Path) ->
     base = make_tiny_retriever(
         folder / f"{repository.name}-{seed}", d_model=48, layers=1, seed=seed, texts=texts
     )
-    config = small_config(
-        base,
-        seed=seed,
-        lr=3e-3,
-        batch_size=32,
-        max_epochs=4,
-        max_seq_len=64,
-        data_max_seq_len=64,
-        num_negatives=0,
-        num_in_file_negatives=0,
-        num_hard_negatives=0,
-        warmup_steps=0,
-        schedule="cosine",
-        baselines=False,
-        against_forgetting="none",
-    )
+    config = words_config(base, seed=seed, batch_size=32, max_epochs=4, against_forgetting="none")
     chain = Chain(folder / f"chain-{repository.name}-{seed}")
     done = learn(TaskData(repository.name, place), chain, config, parent=None)
     retriever = load_retriever(chain.path(done.checkpoint), device="cpu")

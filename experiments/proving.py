@@ -44,7 +44,7 @@ from pipeline.prove.search import Search, SearchMethod
 from pipeline.report.charts import Series, line_chart
 from tests.support.lean.wheel import backend as wheel
 from tests.support.lean.wheel.lean import UnavailableError, toolchain
-from tests.support.retrieval import small_config
+from tests.support.retrieval import words_config
 from tests.support.tiny_models import make_tiny_retriever
 
 SECONDS = 3600.0
@@ -267,20 +267,14 @@ class _Bench:
         base = self._folder / "base"
         if not base.exists():
             make_tiny_retriever(base, d_model=48, layers=1, seed=self._seed, texts=self._library.texts())
-        config = small_config(
+        config = words_config(
             base,
             seed=self._seed,
-            lr=3e-3,
             batch_size=16,
             max_epochs=8,
             max_seq_len=48,
             data_max_seq_len=48,
-            num_negatives=0,
-            num_in_file_negatives=0,
-            num_hard_negatives=0,
-            warmup_steps=0,
             schedule="constant",
-            baselines=False,
             against_forgetting="ewc+replay+average",
         )
         return learn(task, self._chain, config, parent=parent, earlier=earlier).checkpoint

@@ -187,7 +187,7 @@ class ShownCertificate:
     certificate: dict[str, Any]
     """The file's content: docs/certificates.md."""
     in_doubt: str
-    """Why nobody vouches for the proof any more; empty otherwise."""
+    """The reason to doubt the proof; empty without one."""
 
 
 def shown_sorry(item: sorries.Sorry, *, agent: str | None, claim: str | None) -> Sorry:

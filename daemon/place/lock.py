@@ -109,8 +109,7 @@ def make_folder(folder: Path) -> None:
 def keep_private() -> None:
     """Reserve this process's new files for its user.
 
-    A umask that already excludes others than user and group is somebody's choice, as the unit's 0027, whose
-    group may read: it stays.
+    A umask without rights for others stays, such as the unit's 0027, since an administrator chose it.
     """
     before = os.umask(0o077)
     if before & 0o007 == 0o007:

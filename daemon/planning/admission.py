@@ -141,7 +141,7 @@ class SlotQueue:
         return tuple(key for _, key in sorted(late))
 
     def until_s(self, holders: Callable[[], Sequence[SlotHolder]], *, now: float) -> float | None:
-        """Return the seconds until the clock alone may end or begin a turn; None if nobody waits."""
+        """Return the seconds until the clock alone may end or begin a turn; None without a waiting job."""
         if not self._waits:
             return None
         left = [self._since[key] + SHARE_S - now for key in self._waits]

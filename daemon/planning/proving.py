@@ -59,7 +59,7 @@ _NOT_BEGUN = frozenset({"worktree", "spawn", "build_missing"})
 _REST = Backoff(3600.0, 86400.0)
 """Between retries of a job failed by its machine: a person mends it, not a moment of patience."""
 SEED = 0
-"""The models' seed. The same question gives the same answers, so each is tried once, whoever asks."""
+"""The models' seed. The same question gives the same answers, so a search asks it once."""
 _SHARE_OF_TIMEOUT = 0.8
 """The searches' share of a job's time limit: it has to load models and to build too."""
 

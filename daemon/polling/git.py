@@ -69,7 +69,7 @@ class RemoteState:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit's author and date; `parents` is empty if nobody asked for them."""
+    """A commit's author and date; `parents` is empty without a request for them."""
 
     sha: str
     author: str
@@ -367,7 +367,7 @@ class Git(GitProcess):
     ) -> dict[int, Commit]:
         """Return the authors of lines in a commit's version of a file, by line.
 
-        Changed white space is nobody's work, nor is a text's move to another place of its file. Git fetches
+        Changed white space has no author, nor has a text's move to another place of its file. Git fetches
         contents not brought before, one request at a time.
 
         Args:

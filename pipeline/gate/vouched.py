@@ -71,7 +71,7 @@ class Library:
             if len(self.folders) > 1:
                 unread = sorted(read.outside - result)[:3]
                 raise UnknownError(
-                    "not all that the file imports was read, so what it has of packages is not known"
+                    "some imports of the file could not be read, so its use of packages is unknown"
                     + (f"; no folder that the lakefile names has {', '.join(unread)}" if unread else "")
                 )
             result.update(filter(self._has, CORE - {"Lake"}))
@@ -112,10 +112,10 @@ class Library:
     def _ask(self, names: Sequence[Name], modules: Sequence[str], *, write: bool) -> Constants:
         found = ask_constants(self.runner, folders=self.folders, modules=modules, names=names, write=write)
         if isinstance(found, str):
-            raise UnknownError(f"what Lean's own constants mean is not known: {found}")
+            raise UnknownError(f"the meaning of Lean's own constants is unknown: {found}")
         if write and (lost := found.homes.keys() - found.digests.keys()):
             raise UnknownError(
-                f"what {shown(min(lost))} means is not known: {QUESTIONS.name} did not write it"
+                f"the meaning of {shown(min(lost))} is unknown: {QUESTIONS.name} did not write it"
             )
         return found
 

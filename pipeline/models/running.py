@@ -189,7 +189,7 @@ class LibraryTrainer(abc.ABC):
             "versions": versions(self.libraries),
             "device": str(self.device),
             "seconds": seconds,
-            **self.said(fitted),
+            **self.facts(fitted),
         }
 
     @abc.abstractmethod
@@ -210,7 +210,7 @@ class LibraryTrainer(abc.ABC):
             OSError, SafetensorError: the disk refused.
         """
 
-    def said(self, fitted: FitResult) -> dict[str, Any]:
+    def facts(self, fitted: FitResult) -> dict[str, Any]:
         """Return a description's fields about this training."""
         return {"fitted": {**asdict(fitted), "measures": dict(fitted.measures)}, **self.about()}
 
@@ -234,7 +234,7 @@ class LibraryTrainer(abc.ABC):
         self._curve.write(folder)
 
 
-def made_by(
+def make_checkpoint(
     begin: Callable[[Path, str], LibraryTrainer],
     step: Step,
     chain: Chain,
@@ -268,9 +268,9 @@ def made_by(
         trainer = begin(run / "model", saves.report_to)
         shown = rows()
         fitted = trainer.fit(shown, saves)
-        warnings, said = warn(fitted), {**about(shown), **trainer.said(fitted)}
-        seconds, made = time.monotonic() - began, versions(trainer.libraries)
-        facts = TrainingFacts(fitted.steps, trainer.device.type, seconds, made, warnings, said)
+        warnings, described = warn(fitted), {**about(shown), **trainer.facts(fitted)}
+        seconds, libraries = time.monotonic() - began, versions(trainer.libraries)
+        facts = TrainingFacts(fitted.steps, trainer.device.type, seconds, libraries, warnings, described)
         return chain.put(step, trainer.write, facts)
 
     return chain.once(step, make)

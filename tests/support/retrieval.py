@@ -167,6 +167,12 @@ def small_config(model: str | Path, **changes: Any) -> RetrieverConfig:
     return replace(config, **changes)
 
 
+def words_config(model: str | Path, **changes: Any) -> RetrieverConfig:
+    """Return how a tiny retriever of words learns a small library, with some fields changed."""
+    fixed = {"lr": 3e-3, "num_negatives": 0, "num_in_file_negatives": 0, "num_hard_negatives": 0}
+    return small_config(model, **fixed, warmup_steps=0, baselines=False, **changes)
+
+
 def rows_of_texts(tasks: Mapping[str, Sequence[tuple[str, str]]]) -> ReplayRows:
     """Return rows to replay, a query and a document that it needs each, by the task's name; of one that has several
     times the same query, that needs all of them. Every premise may be used."""

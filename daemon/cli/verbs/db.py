@@ -79,7 +79,7 @@ class Checked:
 @dataclass(frozen=True, slots=True)
 class Recovered:
     recovered: bool
-    """whether there was something to recover; if not, the fields below are null"""
+    """false for a sound log: the fields below are then null"""
     kept: int | None
     """the number of the last event before the damage"""
     behind: int | None

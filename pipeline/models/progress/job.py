@@ -29,7 +29,7 @@ from pipeline.models.progress.steps import Dataset, Row, digest_of, held_back, r
 from pipeline.models.progress.training import ProgressTrainer
 from pipeline.models.ranks import world
 from pipeline.models.replay import Replay, chosen, version_before
-from pipeline.models.running import made_by
+from pipeline.models.running import make_checkpoint
 from pipeline.models.training_job import OnStep, TrainingJob, configured
 from store.events.models import ModelKind
 
@@ -166,7 +166,7 @@ class ProgressJob(TrainingJob[ProgressConfig]):
                 on_step=on_step,
             )
 
-        return made_by(
+        return make_checkpoint(
             begin,
             step,
             self.chain,

@@ -20,7 +20,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -265,13 +264,13 @@ U = TypeVar("U")
 def _ahead(read: Callable[[T], U], blocks: Iterable[T]) -> Iterator[U]:
     """Yield the result for each block, while a thread reads the next one."""
     with ThreadPoolExecutor(1, "tokens") as thread:
-        coming: deque[Future[U]] = deque()
+        coming: Future[U] | None = None
         for block in blocks:
-            coming.append(thread.submit(read, block))
-            if len(coming) > 1:
-                yield coming.popleft().result()
-        if coming:
-            yield coming.popleft().result()
+            due, coming = coming, thread.submit(read, block)
+            if due is not None:
+                yield due.result()
+        if coming is not None:
+            yield coming.result()
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)

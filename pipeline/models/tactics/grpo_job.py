@@ -21,7 +21,7 @@ from pipeline.models.chain import Checkpoint
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToLearnError
-from pipeline.models.running import made_by
+from pipeline.models.running import make_checkpoint
 from pipeline.models.tactics.goals import SourcePlaces
 from pipeline.models.tactics.grpo import LEAN, GRPOTrainer
 from pipeline.models.tactics.job import TacticsJob, premised, shared_settings
@@ -80,7 +80,7 @@ class GrpoJob(TacticsJob):
                 **shared_settings(config),
             )
 
-        return made_by(
+        return make_checkpoint(
             begin,
             replace(step, config={**step.config, **about}),
             self.chain,

@@ -40,7 +40,7 @@ from pipeline.models.errors import NothingToLearnError
 from pipeline.models.libraries import device_of, inference_dtype
 from pipeline.models.measures import Evaluation, by_theorem, summarise
 from pipeline.models.ranks import world
-from pipeline.models.running import FitResult, made_by
+from pipeline.models.running import FitResult, make_checkpoint
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.lesson import lesson
 from pipeline.models.tactics.models import TacticModel, load_model, read_model
@@ -233,7 +233,7 @@ def learn(
             else ()
         )
 
-    return made_by(
+    return make_checkpoint(
         begin,
         step,
         chain,

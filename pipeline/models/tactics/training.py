@@ -62,10 +62,10 @@ from pipeline.models.libraries import (
     load_tokenizer,
     quiet_libraries,
 )
-from pipeline.models.memory import hold_that_it_fits
 from pipeline.models.model_files import read_about
 from pipeline.models.ranks import is_first, of_first
 from pipeline.models.running import CHECKPOINTING, FitResult, LibraryTrainer, OnStep, Saves, mean_loss, wait
+from pipeline.models.tactics.memory import hold_that_it_fits
 from pipeline.models.tactics.models import MAX_SEQ_LEN, TacticModel, load_model, read_model
 from pipeline.models.tactics.prompt import Prompts
 from pipeline.models.tactics.rows import Rows, read_rows

@@ -11,10 +11,10 @@ import pytest
 import torch
 from peft import LoraConfig
 
-from pipeline.models import memory
 from pipeline.models.errors import ConfigError, ModelError
 from pipeline.models.libraries import DType, check_finite
 from pipeline.models.running import CHECKPOINTING
+from pipeline.models.tactics import memory
 from pipeline.models.tactics.grpo import GRPOTrainer
 from pipeline.models.tactics.rows import Row, Rows
 from pipeline.models.tactics.training import SFTTrainer

@@ -85,9 +85,7 @@ def test_the_library_is_asked_where_nothing_of_the_project_is_found(judged: Gate
 def test_a_library_that_does_not_answer_raises_no_grade_and_the_evidence_says_so(judged: GateProject) -> None:
     verdict = judged.verified(Case(PROOF, rules=(Rule("", constants=True),)))
     assert verdict.kernel == REPLAY
-    told = (
-        f"not judged by {NAMED}: what Lean's own constants mean is not known: Questions.lean: exit status 1"
-    )
+    told = f"not judged by {NAMED}: the meaning of Lean's own constants is unknown: Questions.lean: exit status 1"
     assert told in evidence(verdict)
 
 

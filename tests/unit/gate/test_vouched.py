@@ -119,7 +119,7 @@ def test_an_import_that_cannot_be_read_leaves_unknown_what_is_a_package_s(
 ) -> None:
     (site.project / "Base.lean").touch()
     monkeypatch.setattr(imports, "MAX_FILES", 0)
-    with pytest.raises(UnknownError, match="not all that the file imports was read"):
+    with pytest.raises(UnknownError, match="some imports of the file could not be read"):
         site.differs("Base")
     site.differs("Base", packages=False)
     assert site.asked == ["Init", "Lean", "Std"]
@@ -159,7 +159,7 @@ def test_a_module_whose_text_is_not_found_leaves_unknown_what_is_a_package_s(sit
 
 def test_a_constant_that_was_not_written_is_unknown(site: Site) -> None:
     del site.meant["Nat", "le"]
-    with pytest.raises(UnknownError, match=r"what Nat\.le means is not known"):
+    with pytest.raises(UnknownError, match=r"the meaning of Nat\.le is unknown"):
         site.differs("Init")
 
 
