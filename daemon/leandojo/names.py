@@ -20,7 +20,11 @@ from daemon.leandojo.session import AgentError
 
 PACKAGE = "lean_dojo_v2"
 _AGENTS, _TRACING, _SCRIPTS = "daemon.leandojo.agents", "daemon.leandojo.tracing", "daemon.leandojo.scripts"
-_PROVERS, _RETRIEVER, _RECORDS = "pipeline.prove.provers", "pipeline.models.retriever", "store.leandojo"
+_PROVERS, _RETRIEVER, _RECORDS = (
+    "pipeline.prove.provers",
+    "pipeline.models.retriever.compat",
+    "store.leandojo",
+)
 
 NAMES: Mapping[str, Mapping[str, str]] = {
     "agent.base_agent": {"BaseAgent": _AGENTS},
@@ -37,8 +41,6 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "prover.external_prover": {"ExternalProver": _PROVERS},
     "lean_agent": {"main": f"{_SCRIPTS}:lean_agent"},
     "lean_agent.config": {"ProverConfig": _AGENTS, "TrainingConfig": _RETRIEVER},
-    "lean_agent.retrieval.model": {"PremiseRetriever": _RETRIEVER},
-    "lean_agent.retrieval.datamodule": {"RetrievalDataModule": _RETRIEVER},
     "database.dynamic_database": {"DynamicDatabase": _TRACING},
     "database.models.repository": {"Repository": _RECORDS},
     "database.models.theorems": {"Theorem": _RECORDS},

@@ -15,7 +15,7 @@ from pipeline.jobs.kinds import TRAININGS
 from pipeline.models.added import kind_of
 from pipeline.models.model_files import begun
 from pipeline.models.progress.training import ProgressTrainer
-from pipeline.models.retriever import RetrievalTrainer, TrainingConfig
+from pipeline.models.retriever.compat import RetrievalTrainer, TrainingConfig
 from pipeline.models.tactics.training import SFTTrainer
 from store.events.models import ModelOffered
 from tests.support.daemon.traced_project import KEY, TracedProject

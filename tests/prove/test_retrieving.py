@@ -17,11 +17,12 @@ from pipeline.jobs.specs import Budget
 from pipeline.models.errors import CheckpointError, CorpusError, DatasetError
 from pipeline.models.retriever import index as indexing
 from pipeline.models.retriever.corpus import Corpus, Premise
+from pipeline.models.retriever.encoder import byte_ids, load_encoder
 from pipeline.models.retriever.finder import PremiseFinder, load_retriever
 from pipeline.models.retriever.index import embed_texts
 from pipeline.models.retriever.places import Place, accessible
-from pipeline.models.retriever.retriever import PremiseRetriever
 from pipeline.models.tactics.requests import Completion, Decoding
+from pipeline.models.text import query_text
 from pipeline.prove.premises import Retrieval
 from pipeline.prove.provers import RetrievalProver, read_corpus
 from pipeline.prove.server import Server
@@ -68,12 +69,15 @@ def names(codes: Sequence[str]) -> list[str]:
 def test_the_premises_are_those_that_the_trained_retriever_gives(
     finder: PremiseFinder, model: Path, corpus: Corpus
 ) -> None:
-    oracle = PremiseRetriever.load_hf(model, 512, "cpu")
-    oracle.load_corpus(corpus)
+    encoder = load_encoder(model)
+    vectors = embed_texts(encoder, byte_ids, [premise.serialize() for premise in corpus], 512)
     places = [("Demo/F2.lean", (7, 1)), ("Demo/F0.lean", (99, 1)), ("Demo/F1.lean", (1, 1))]
-    expected, _ = oracle.retrieve(
-        STATES, [path for path, _ in places], ["t"] * 3, [position for _, position in places], 4
-    )
+    expected = []
+    for state, (path, position) in zip(STATES, places, strict=True):
+        scores = (vectors @ embed_texts(encoder, byte_ids, [query_text(state)], 1024)[0]).tolist()
+        allowed = corpus.accessible(path, position).nonzero()[0].tolist()
+        nearest = sorted(allowed, key=lambda number: -scores[number])[:4]
+        expected.append([corpus[number] for number in nearest])
     found = finder.find([(state, Place(*place)) for state, place in zip(STATES, places, strict=True)])
     assert [list(one) for one in found] == expected
     assert all("<a>Demo.F" in premise.serialize() for one in found for premise in one)

@@ -1,6 +1,6 @@
 """LeanDojo-v2's `RetrievalTrainer` under its own name, with our chain of checkpoints behind it.
 
-    from pipeline.models.retriever import RetrievalTrainer, TrainingConfig
+    from pipeline.models.retriever.compat import RetrievalTrainer, TrainingConfig
     from store.leandojo import DynamicDatabase
 
     database = DynamicDatabase("dynamic_database.json")
@@ -383,18 +383,20 @@ class RetrievalTrainer:
 
     def _imported(self, path: Path) -> Path:
         """Return a LeanDojo `.ckpt` as a folder of weights, made once."""
-        from pipeline.models.retriever.retriever import PremiseRetriever
+        from pipeline.models.retriever.encoder import load_ckpt, load_encoder, save_encoder
 
+        name = self._ours.model_name
         try:
             place = self.chain.folder / _IMPORTED / file_digest(path)[:16]
         except OSError as error:
             raise CheckpointError(f"{path} cannot be read ({error.strerror})") from error
         if place.exists():
             return place
-        retriever = PremiseRetriever.load(path, "cpu", True, self._ours.model_arguments())
+        encoder = load_encoder(name)
+        load_ckpt(encoder, path, name)
         beside = place.with_name(f".{place.name}.{os.getpid()}")
         with writing(beside, (f"{place} cannot be written", "Make room, then run it again")):
-            retriever.save(beside)
+            save_encoder(encoder, name, beside)
             sync_tree(beside)
             beside.rename(place)
         return place

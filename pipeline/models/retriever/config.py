@@ -134,16 +134,6 @@ class RetrieverConfig(Config):
                 f"which is {self.num_negatives}"
             )
 
-    def model_arguments(self) -> dict[str, Any]:
-        """Return the arguments of `PremiseRetriever`."""
-        return {
-            "model_name": self.model_name,
-            "lr": self.lr,
-            "warmup_steps": self.warmup_steps,
-            "max_seq_len": self.max_seq_len,
-            "num_retrieved": self.num_retrieved,
-        }
-
     @property
     def document_length(self) -> int:
         """Tokens of the longest document in training, replay and index: the lower of LeanDojo's two limits."""

@@ -33,7 +33,7 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils.hub import cached_file, is_offline_mode
 
-from pipeline.models.adapters import OF_RETRIEVERS, base_of, new_adapter
+from pipeline.models.adapters import OF_RETRIEVERS, base_of, name_base, new_adapter
 from pipeline.models.batching import by_length, goes_together, padded
 from pipeline.models.errors import CheckpointError, NotFetchedError
 from pipeline.models.libraries import UNLOADABLE, load_weights, quiet_libraries
@@ -184,6 +184,23 @@ def train_adapter(encoder: Encoder, *, rank: int, seed: int) -> None:
 
 def has_adapter(encoder: Encoder) -> bool:
     return bool(getattr(encoder, "peft_config", None))
+
+
+def save_encoder(encoder: Encoder, source: str | Path, folder: Path) -> None:
+    """Write an encoder and the tokenizer of its source into a folder, made if need be.
+
+    Of an encoder with an adapter it writes the adapter and the place of its base.
+
+    Raises:
+        OSError: the disk refused, or transformers has no tokenizer to copy; `safetensors.SafetensorError` likewise.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with quiet_libraries():
+        encoder.save_pretrained(folder)
+        if has_adapter(encoder):
+            name_base(folder, base_of(source), home=folder)
+        else:
+            AutoTokenizer.from_pretrained(source).save_pretrained(folder)
 
 
 def load_ckpt(encoder: Encoder, path: Path, model: str | Path) -> None:

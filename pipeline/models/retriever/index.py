@@ -273,6 +273,10 @@ def _ahead(read: Callable[[T], U], blocks: Iterable[T]) -> Iterator[U]:
             yield coming.result()
 
 
+_AT_ONCE = 64
+"""Steps ranked at a time."""
+
+
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class Retriever:
     """A retriever's encoder on its device, with its tokenizer and the tokens of its longest texts."""
@@ -317,10 +321,30 @@ class Retriever:
         stored, new = index.vectors(documents, self.encoder, self.tokens)
         return torch.from_numpy(stored).to(self.encoder.device), new
 
+    def rank(self, corpus: Corpus, vectors: Tensor, examples: Sequence[Example], k: int) -> list[list[int]]:
+        """Return for each step the indices of its k nearest accessible premises, the nearest first.
+
+        Args:
+            corpus: of the steps.
+            vectors: of its premises (`premises`).
+            examples: the steps.
+            k: the length of a ranking.
+
+        Raises:
+            DivergedError: the encoder's weights are damaged.
+        """
+        ranked: list[list[int]] = []
+        for start in range(0, len(examples), _AT_ONCE):
+            part = examples[start : start + _AT_ONCE]
+            queries = self.embed([example.query for example in part])
+            places = [(example.file_path, example.start) for example in part]
+            allowed = accessible_masks(corpus, places, queries.device)
+            ranked += [indices.tolist() for indices, _ in top_k(queries, vectors, allowed, k)]
+        return ranked
+
 
 HARD = 32
 """Hard negatives of a step to draw from."""
-_ASKED_AT_ONCE = 64
 
 
 def hard_negatives(
@@ -337,16 +361,11 @@ def hard_negatives(
         DivergedError: the encoder's weights are damaged. LearningError: the index cannot be written.
     """
     vectors, _ = retriever.premises(corpus, index)
+    most = HARD + max((len(example.proof) for example in examples), default=0)
     found = np.full((len(examples), HARD), -1, dtype=np.int32)
-    for start in range(0, len(examples), _ASKED_AT_ONCE):
-        part = examples[start : start + _ASKED_AT_ONCE]
-        queries = retriever.embed([example.query for example in part])
-        places = [(example.file_path, example.start) for example in part]
-        allowed = accessible_masks(corpus, places, queries.device)
-        for row, example in enumerate(part):
-            allowed[row, list(example.proof)] = False
-        for row, (indices, _) in enumerate(top_k(queries, vectors, allowed, HARD), start):
-            found[row, : len(indices)] = indices
+    for row, ranking in enumerate(retriever.rank(corpus, vectors, examples, most)):
+        unused = [premise for premise in ranking if premise not in examples[row].proof][:HARD]
+        found[row, : len(unused)] = unused
     return found
 
 

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from pipeline.models.adapters import base_of
 from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts
@@ -31,8 +30,8 @@ from pipeline.models.retriever.baselines import fused, rank_baselines, rate_rank
 from pipeline.models.retriever.batches import DRAWN, Example, RetrievalDataModule, dataset_digest
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import load_encoder, load_tokens
-from pipeline.models.retriever.index import EmbeddingIndex, Retriever, accessible_masks, top_k
+from pipeline.models.retriever.encoder import load_encoder, load_tokens, save_encoder
+from pipeline.models.retriever.index import EmbeddingIndex, Retriever
 from pipeline.models.retriever.replay import ReplayRows
 from pipeline.models.retriever.training import (
     NO_WATCHERS,
@@ -143,7 +142,7 @@ def learn(
         )
 
         def write(folder: Path) -> None:
-            model.save(folder)
+            save_encoder(model.encoder, step.start, folder)
             trained.curve.write(folder)
 
         digest = tensors_digest(model.encoder.state_dict())
@@ -288,8 +287,7 @@ def evaluate(
     names = metrics_of(retrieved)
     for start in range(0, len(asked), batch_size):
         part = asked[start : start + batch_size]
-        queries = retriever.embed([one.query for one in part])
-        ranked = _ranked(queries, vectors, corpus, part, retrieved)
+        ranked = retriever.rank(corpus, vectors, part, retrieved)
         rated += [
             rate(one.positives, ranking, retrieved=retrieved)
             for one, ranking in zip(part, ranked, strict=True)
@@ -309,12 +307,3 @@ def evaluate(
         new_embeddings=new,
         seconds=time.monotonic() - started,
     )
-
-
-def _ranked(
-    queries: Tensor, vectors: Tensor, corpus: Corpus, examples: Sequence[Example], retrieved: int
-) -> list[list[int]]:
-    allowed = accessible_masks(
-        corpus, [(example.file_path, example.start) for example in examples], queries.device
-    )
-    return [indices.tolist() for indices, _ in top_k(queries, vectors, allowed, retrieved)]

@@ -1,8 +1,8 @@
-"""The premise retriever as a Lightning module: LeanDojo's interface to our encoder, batches, index and search."""
+"""The training of a retriever's encoder as a Lightning module: losses, optimiser and validation of a run."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
@@ -11,25 +11,16 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from torch import Tensor
-from transformers import (
-    AutoTokenizer,
-    get_constant_schedule_with_warmup,
-    get_cosine_schedule_with_warmup,
-)
+from transformers import get_constant_schedule_with_warmup, get_cosine_schedule_with_warmup
 
-from pipeline.models.adapters import base_of, name_base
-from pipeline.models.datasets import Position
-from pipeline.models.errors import CheckpointError, CorpusError
-from pipeline.models.libraries import exact_float32, quiet_libraries
+from pipeline.models.libraries import exact_float32
 from pipeline.models.measures import METRICS, rate
 from pipeline.models.retriever.batches import Batch, Example
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.corpus import Corpus, Premise
-from pipeline.models.retriever.encoder import embed, has_adapter, load_ckpt, load_encoder, load_tokens
-from pipeline.models.retriever.index import Retriever, accessible_masks, top_k
+from pipeline.models.retriever.encoder import embed, load_encoder, load_tokens
+from pipeline.models.retriever.index import Retriever
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.strategies import Protection
-from pipeline.models.text import query_text
 
 MEASURES = ("Recall@1_val", "Recall@10_val", "MRR")
 """The measures a validation logs, by LeanDojo's names: recalls in percent, MRR in 0..1."""
@@ -43,48 +34,27 @@ _DROPOUT = 0x0D0F  # separates the random numbers of dropout from those of the b
 
 
 class PremiseRetriever(pl.LightningModule):
-    """An encoder that learns a tactic state's premises, and finds them in a corpus."""
+    """An encoder that learns a tactic state's premises."""
 
     def __init__(
-        self,
-        model_name: str | Path,
-        lr: float,
-        warmup_steps: int,
-        max_seq_len: int,
-        num_retrieved: int = 100,
-        *,
-        config: RetrieverConfig | None = None,
-        recompute: bool = False,
-        total_steps: int | None = None,
+        self, start: str | Path, config: RetrieverConfig, *, total_steps: int, recompute: bool = False
     ) -> None:
         """Load the encoder of a folder or a hub name.
 
         Args:
-            model_name: the source of the weights.
-            lr: the learning rate after warm-up.
-            warmup_steps: of the optimiser; at most a tenth of a run, or a small task would never leave it.
-            max_seq_len: tokens of the longest document.
-            num_retrieved: premises an evaluation ranks.
-            config: the settings missing here: the loss, the schedule, the seed, the length of queries; None: its
-                defaults, with squared errors.
+            start: the source of the weights.
+            config: of the run.
+            total_steps: of the optimiser in the whole run.
             recompute: whether activations are computed again for a gradient (`encoder.embed`).
-            total_steps: of the optimiser in a whole run. Without it Lightning counts them, and for that it makes the
-                training data's loader before it knows an interrupted run's step.
 
         Raises:
             CheckpointError: there is no such encoder.
         """
         super().__init__()
-        self.model_name = str(model_name)
-        self.encoder = load_encoder(model_name)
-        self.tokens = load_tokens(model_name)
-        self.lr = lr
-        self.warmup_steps = warmup_steps
-        self.max_seq_len = max_seq_len
-        self.num_retrieved = num_retrieved
-        self.corpus: Corpus | None = None
-        self.config = config or RetrieverConfig(loss="mse")
-        self.losses = row_losses(self.config.loss, temperature=self.config.temperature)
+        self.encoder = load_encoder(start)
+        self.tokens = load_tokens(start)
+        self.config = config
+        self.losses = row_losses(config.loss, temperature=config.temperature)
         self._total_steps = total_steps
         self._recompute = recompute
         self.protection = Protection(RetrieverConfig(against_forgetting="none"))
@@ -92,74 +62,10 @@ class PremiseRetriever(pl.LightningModule):
         self._vectors: Tensor | None = None
         self._rated: list[tuple[float, ...]] = []
 
-    @classmethod
-    def load(
-        cls, ckpt_path: str | Path, device: torch.device | str, freeze: bool, config: Mapping[str, Any]
-    ) -> PremiseRetriever:
-        """Return the retriever of a checkpoint: a folder, a hub name, or LeanDojo's `.ckpt` file.
-
-        Args:
-            ckpt_path: the checkpoint. Of a `.ckpt` file only tensors are read, never code.
-            device: where to put it.
-            freeze: whether to freeze its weights.
-            config: the constructor's arguments (`RetrieverConfig.model_arguments`).
-
-        Raises:
-            CheckpointError: it cannot be used.
-        """
-        arguments = dict(config)
-        name = arguments.pop("model_name", ckpt_path)
-        path = Path(ckpt_path)
-        if path.suffix == ".ckpt":
-            model = cls(name, **arguments)
-            load_ckpt(model.encoder, path, name)
-        else:
-            model = cls(ckpt_path, **arguments)
-        model.to(device)
-        if freeze:
-            model.freeze()
-        return model
-
-    @classmethod
-    def load_hf(
-        cls,
-        ckpt_path: str | Path,
-        max_seq_len: int,
-        device: torch.device | str,
-        dtype: torch.dtype | None = None,
-    ) -> PremiseRetriever:
-        """Return the retriever of a folder or hub name, for inference.
-
-        Raises:
-            CheckpointError: it cannot be used.
-        """
-        model = cls(ckpt_path, 0.0, 0, max_seq_len)
-        model.to(device)
-        model.eval()
-        return model if dtype is None else model.to(dtype)
-
-    def save(self, folder: Path) -> None:
-        """Write the encoder and its tokenizer into a folder, made if need be.
-
-        Of an encoder with an adapter it writes the adapter and the place of its base.
-
-        Raises:
-            OSError: the disk refused, or transformers has no tokenizer to copy; `safetensors.SafetensorError` likewise.
-        """
-        folder.mkdir(parents=True, exist_ok=True)
-        with quiet_libraries():
-            self.encoder.save_pretrained(folder)
-            if has_adapter(self.encoder):
-                name_base(folder, base_of(self.model_name), home=folder)
-            else:
-                AutoTokenizer.from_pretrained(self.model_name).save_pretrained(folder)
-
     @property
     def retriever(self) -> Retriever:
         """The encoder and its tokenizer, for finding premises."""
-        return Retriever(self.encoder, self.tokens, self.max_seq_len, self.config.data_max_seq_len)
-
-    # --- training -----------------------------------------------------------------------------------------
+        return Retriever(self.encoder, self.tokens, self.config.document_length, self.config.data_max_seq_len)
 
     def forward(self, batch: Batch) -> Tensor:
         """Return the cosines of a batch's queries and documents: float32 whatever the precision, shape (B, D).
@@ -218,7 +124,7 @@ class PremiseRetriever(pl.LightningModule):
         self.protection.elastic.resume(checkpoint[_PROGRESS])
 
     def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        share = optimizer.param_groups[0]["lr"] / self.lr if self.lr > 0 else 1.0
+        share = optimizer.param_groups[0]["lr"] / self.config.lr
         step = self.trainer.global_step + 1
         measured = step % _EWC_EVERY == 0 or step == self._total_steps
         elastic = self.protection.elastic
@@ -227,33 +133,28 @@ class PremiseRetriever(pl.LightningModule):
             self.log_dict(dict(elastic.measured), batch_size=1)
 
     def configure_optimizers(self) -> Any:
-        optimizer = torch.optim.AdamW(self.parameters(), lr=self.lr)
-        total = self._total_steps = self._total_steps or int(self.trainer.estimated_stepping_batches)
+        optimizer = torch.optim.AdamW(self.parameters(), lr=self.config.lr)
+        total = self._total_steps
         # Rounded down: the first step of a warm-up changes no weight, and a tiny task may have only one step.
-        warmup = min(self.warmup_steps, int(total * _WARMUP_SHARE))
+        warmup = min(self.config.warmup_steps, int(total * _WARMUP_SHARE))
         if self.config.schedule == "cosine":
             schedule = get_cosine_schedule_with_warmup(optimizer, warmup, total)
         else:
             schedule = get_constant_schedule_with_warmup(optimizer, warmup)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
-    # --- validation ---------------------------------------------------------------------------------------
-
     def on_validation_start(self) -> None:
         data: Any = self.trainer.datamodule  # type: ignore[attr-defined] # Lightning sets it
-        self.load_corpus(data.corpus)
-        self.reindex_corpus()
+        self._vectors, _ = self.retriever.premises(data.corpus)
         self._rated = []
 
     def validation_step(self, examples: Sequence[Example], batch_idx: int) -> None:  # noqa: ARG002
-        found = self._search(
-            [example.query for example in examples],
-            [(example.file_path, example.start) for example in examples],
-            self.num_retrieved,
-        )
+        data: Any = self.trainer.datamodule  # type: ignore[attr-defined] # Lightning sets it
+        assert self._vectors is not None
+        found = self.retriever.rank(data.corpus, self._vectors, examples, self.config.num_retrieved)
         self._rated += [
-            _logged_of(rate(example.positives, [place for place, _ in ranked]))
-            for example, ranked in zip(examples, found, strict=True)
+            _logged_of(rate(example.positives, ranking))
+            for example, ranking in zip(examples, found, strict=True)
         ]
 
     def on_validation_epoch_end(self) -> None:
@@ -267,85 +168,3 @@ class PremiseRetriever(pl.LightningModule):
             # All processes log the same numbers, so Lightning's mean over them is the same too.
             measured = dict(zip(MEASURES, (100 * first, 100 * ten, reciprocal), strict=True))
             self.log_dict(measured, sync_dist=True)
-
-    # --- retrieval ----------------------------------------------------------------------------------------
-
-    def load_corpus(self, path_or_corpus: str | Path | Corpus) -> None:
-        """Set the corpus to retrieve from: a `corpus.jsonl` or a `Corpus`.
-
-        Raises:
-            CorpusError: the file cannot be used.
-        """
-        self.corpus = path_or_corpus if isinstance(path_or_corpus, Corpus) else Corpus(path_or_corpus)
-        self._vectors = None
-
-    def reindex_corpus(self, batch_size: int | None = None) -> None:  # noqa: ARG002 - LeanDojo's signature
-        """Embed the corpus with the present weights. `batch_size` is ignored: batches are made by length."""
-        self._vectors, _ = self.retriever.premises(self._known_corpus())
-
-    def retrieve(
-        self,
-        state: Sequence[str],
-        file_name: Sequence[str],
-        theorem_full_name: Sequence[str],
-        theorem_pos: Sequence[Position],
-        k: int,
-    ) -> tuple[list[list[Premise]], list[list[float]]]:
-        """Return the k best accessible premises of each state and their scores, best first.
-
-        Args:
-            state: tactic states, as Lean prints them.
-            file_name: the file of each state's theorem, a path of the corpus.
-            theorem_full_name: its name, without effect on the accessible premises.
-            theorem_pos: where it begins: (line, column) from 1.
-            k: the number. A theorem with fewer accessible premises gets those.
-
-        Raises:
-            CheckpointError: no corpus was loaded.
-            CorpusError: it has no such file.
-            ValueError: there are not as many files, names and positions as states.
-        """
-        corpus = self._known_corpus()
-        counts = [len(each) for each in (state, file_name, theorem_full_name, theorem_pos)]
-        if len(set(counts)) > 1:
-            raise ValueError(
-                "{} states, {} files, {} names and {} positions: a state takes one of each".format(*counts)
-            )
-        unknown = [path for path in file_name if corpus.file(path) is None]
-        if unknown:
-            raise CorpusError(
-                f"{corpus.source} has no file {unknown[0]}, so nothing is known to be accessible there. Paths are as "
-                "in the corpus; a new file needs a new export"
-            )
-        if self._vectors is None:
-            self.reindex_corpus()
-        found = self._search(list(map(query_text, state)), list(zip(file_name, theorem_pos, strict=True)), k)
-        return (
-            [[corpus[place] for place, _ in ranked] for ranked in found],
-            [[score for _, score in ranked] for ranked in found],
-        )
-
-    def on_train_batch_end(self, outputs: object, batch: object, batch_idx: int) -> None:  # noqa: ARG002
-        self._vectors = None
-
-    def on_fit_end(self) -> None:
-        # The best epoch's weights, not those of the last validation, may be loaded next.
-        self._vectors = None
-
-    def _search(
-        self, queries: list[str], places: Sequence[tuple[str, Position]], k: int
-    ) -> list[list[tuple[int, float]]]:
-        corpus = self._known_corpus()
-        assert self._vectors is not None
-        if not queries:
-            return []
-        asked = self.retriever.embed(queries)
-        found = top_k(asked, self._vectors, accessible_masks(corpus, places, asked.device), k)
-        return [list(zip(indices.tolist(), scores.tolist(), strict=True)) for indices, scores in found]
-
-    def _known_corpus(self) -> Corpus:
-        if self.corpus is None:
-            raise CheckpointError(
-                "the retriever has no corpus to search; call load_corpus with a corpus.jsonl"
-            )
-        return self.corpus

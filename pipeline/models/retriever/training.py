@@ -156,13 +156,9 @@ def train_task(
     cuda = on_cuda(config)
     model = PremiseRetriever(
         start,
-        config.lr,
-        config.warmup_steps,
-        config.document_length,
-        config.num_retrieved,
-        config=config,
-        recompute=config.gradient_checkpointing == "on" or (config.gradient_checkpointing == "auto" and cuda),
+        config,
         total_steps=total,
+        recompute=config.gradient_checkpointing == "on" or (config.gradient_checkpointing == "auto" and cuda),
     )
     model.to("cuda" if cuda else "cpu")
     # Look for none without a place for them.

@@ -16,8 +16,9 @@ from safetensors import SafetensorError
 
 from pipeline.models.chain import Chain
 from pipeline.models.errors import CheckpointError, ConfigError, DatasetError, NotFetchedError
-from pipeline.models.retriever import PremiseRetriever, RetrievalTrainer, TrainingConfig
-from pipeline.models.retriever.compat import LearnedRepository
+from pipeline.models.retriever import encoder as encoders
+from pipeline.models.retriever.compat import LearnedRepository, RetrievalTrainer, TrainingConfig
+from pipeline.models.retriever.encoder import load_encoder
 from store.leandojo import DynamicDatabase, Repository
 from tests.support.retrieval import small_config, write_dataset
 
@@ -142,7 +143,7 @@ def test_a_checkpoint_that_is_named_is_begun_at_instead_of_head(
 def test_leandojo_s_newest_checkpoint_is_begun_at_where_there_is_no_head(
     tmp_path: Path, database: DynamicDatabase, trainer: Callable[..., RetrievalTrainer], model: Path
 ) -> None:
-    encoder = PremiseRetriever.load_hf(model, 64, "cpu").encoder.state_dict()
+    encoder = load_encoder(model).state_dict()
     said: list[str] = []
     folder = tmp_path / "checkpoints"
     folder.mkdir()
@@ -153,7 +154,7 @@ def test_leandojo_s_newest_checkpoint_is_begun_at_where_there_is_no_head(
     made = RetrievalTrainer(trainer().config, folder, say=said.append)
     [first] = made.train(database.repositories[:1], database, tmp_path / "data")
     assert said[0] == f"training begins at {folder / '1.5.ckpt'}, which LeanDojo wrote"
-    begun = PremiseRetriever.load_hf(first.checkpoint.base, 64, "cpu").encoder.state_dict()
+    begun = load_encoder(first.checkpoint.base).state_dict()
     assert all(torch.equal(begun[name], value * 1.5) for name, value in encoder.items())
     [again] = made.train(database.repositories[:1], database, tmp_path / "data")
     [named] = made.train(database.repositories[:1], database, tmp_path / "data", folder / "1.5.ckpt")
@@ -169,16 +170,16 @@ def test_a_checkpoint_of_leandojo_s_that_cannot_be_kept_is_an_error_and_leaves_n
     model: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    encoder = PremiseRetriever.load_hf(model, 64, "cpu").encoder.state_dict()
+    encoder = load_encoder(model).state_dict()
     torch.save(
         {"state_dict": {f"encoder.{name}": value for name, value in encoder.items()}}, tmp_path / "a.ckpt"
     )
 
-    def full(_self: PremiseRetriever, folder: Path) -> None:
+    def full(_encoder: object, _source: object, folder: Path) -> None:
         folder.mkdir(parents=True)
         raise SafetensorError("No space left on device")
 
-    monkeypatch.setattr(PremiseRetriever, "save", full)
+    monkeypatch.setattr(encoders, "save_encoder", full)
     made = trainer()
     with pytest.raises(CheckpointError, match=r"cannot be written \(No space left on device\)\. Make room"):
         made.train(database.repositories[:1], database, tmp_path / "data", tmp_path / "a.ckpt")
@@ -202,10 +203,10 @@ def test_leandojo_s_default_model_that_was_never_fetched_is_named_with_how_to_fe
     for offline, kind in ((True, NotFetchedError), (False, CheckpointError)):
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", offline)
         with pytest.raises(CheckpointError) as error:
-            PremiseRetriever.load(name, "cpu", False, made.config.model_arguments())
+            load_encoder(name)
         assert (type(error.value), error.value.for_good) == (kind, offline)
     with pytest.raises(CheckpointError, match="there is no such folder"):
-        PremiseRetriever.load(tmp_path / "none", "cpu", False, made.config.model_arguments())
+        load_encoder(tmp_path / "none")
 
 
 def test_evaluating_without_a_dataset_or_a_head_that_is_there_is_an_error_that_says_so(

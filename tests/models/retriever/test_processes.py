@@ -20,13 +20,14 @@ from pipeline.models.chain import Chain
 from pipeline.models.curve import CURVE, LOSS
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import quiet_libraries, tensors_digest
-from pipeline.models.retriever import PremiseRetriever, RetrievalDataModule
+from pipeline.models.retriever.batches import RetrievalDataModule
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import byte_ids, load_encoder
 from pipeline.models.retriever.fisher import parameters_of
 from pipeline.models.retriever.index import Retriever
 from pipeline.models.retriever.learning import evaluate, learn
 from pipeline.models.retriever.losses import squared_error
+from pipeline.models.retriever.retriever import PremiseRetriever
 from pipeline.models.retriever.strategies import Protection
 from store.leandojo import DynamicDatabase, Repository
 from tests.support import programs
@@ -49,7 +50,10 @@ import pytorch_lightning as pl
 from pipeline.jobs import preemption
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
-from pipeline.models.retriever import PremiseRetriever, RetrievalDataModule, RetrievalTrainer, TrainingConfig
+from pipeline.models.retriever.batches import RetrievalDataModule
+from pipeline.models.retriever.compat import RetrievalTrainer, TrainingConfig
+from pipeline.models.retriever.encoder import save_encoder
+from pipeline.models.retriever.retriever import PremiseRetriever
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.libraries import quiet_libraries
 from pipeline.models.retriever.learning import learn
@@ -62,7 +66,7 @@ data = RetrievalDataModule(
     folder / "data/random", folder / "data/corpus.jsonl", 3, 1, folder / "model", 8, 5, 64, 0,
     config=small_config(folder / "model"),
 )
-model = PremiseRetriever(folder / "model", 1e-3, 0, 64, config=small_config(folder / "model"), total_steps=3)
+model = PremiseRetriever(folder / "model", small_config(folder / "model"), total_steps=3)
 model.train()
 taken, losses = [], []
 
@@ -85,7 +89,7 @@ measured = {key: float(value) for key, value in trainer.callback_metrics.items()
 said = {"taken": taken, "losses": losses, "weights": tensors_digest(model.encoder.state_dict()), "measured": measured}
 (folder / f"{trainer.global_rank}.json").write_text(json.dumps(said))
 if trainer.global_rank == 0:
-    model.save(folder / "made")
+    save_encoder(model.encoder, folder / "model", folder / "made")
 
 config = small_config(folder / "model", num_gpus=2, batch_size=4, against_forgetting="ewc", max_epochs=2).to_dict()
 database = DynamicDatabase(folder / "database.json")
@@ -201,7 +205,7 @@ def test_two_processes_learn_what_one_does_with_the_batch_of_both(two_processes:
     folder = two_processes.folder
     config = small_config(folder / "model")
     data = data_module(folder / "data", folder / "model", config)
-    alone = PremiseRetriever(folder / "model", 1e-3, 0, 64, config=config, total_steps=3)
+    alone = PremiseRetriever(folder / "model", config, total_steps=3)
     made = alone.configure_optimizers()
     optimizer, schedule = made["optimizer"], made["lr_scheduler"]["scheduler"]
     curve = []
@@ -267,7 +271,7 @@ def test_a_run_of_two_processes_is_continued_by_one_with_the_same_curve_and_weig
 
 def moved(model: Path, data: RetrievalDataModule, share: float) -> float:
     """Train for some steps with a trainer of one's own; return how far the weights have gone."""
-    retriever = PremiseRetriever(model, 1e-3, 0, 64, total_steps=10)
+    retriever = PremiseRetriever(model, small_config(model), total_steps=10)
     start = {name: value.clone() for name, value in parameters_of(retriever.encoder).items()}
     protection = Protection(RetrieverConfig(against_forgetting="ewc", lambda_value=share, fisher_samples=16))
     protection.begin(retriever.encoder, byte_ids, lambda: data.batches(batch_size=1), squared_error)
@@ -311,7 +315,7 @@ def test_an_epoch_of_a_trainer_that_knows_no_limit_takes_each_pair_once_and_ends
             enable_progress_bar=False,
             enable_model_summary=False,
         )
-        trainer.fit(PremiseRetriever(model, 1e-3, 0, 64, total_steps=20).train(), datamodule=data)
+        trainer.fit(PremiseRetriever(model, small_config(model), total_steps=20).train(), datamodule=data)
     assert trainer.global_step == data.batches().steps_per_epoch
     assert len(taken) == len(set(taken)) == 4 * trainer.global_step
 

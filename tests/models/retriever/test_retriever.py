@@ -9,10 +9,12 @@ from typing import Any, BinaryIO
 import pytest
 import torch
 
-from pipeline.models.errors import CheckpointError, CorpusError, DivergedError
+from pipeline.models.errors import CheckpointError, DivergedError
+from pipeline.models.retriever.batches import Example
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.index import top_k
+from pipeline.models.retriever.encoder import load_ckpt, load_encoder, load_tokens
+from pipeline.models.retriever.index import Retriever, top_k
 from pipeline.models.retriever.retriever import PremiseRetriever
 from pipeline.models.retriever.saving import WholeFiles, newest_step
 from tests.support.retrieval import write_dataset
@@ -29,73 +31,6 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return Corpus(write_dataset(tmp_path_factory.mktemp("data")) / "corpus.jsonl")
 
 
-def arguments(folder: Path, **changes: Any) -> dict[str, Any]:
-    return {"model_name": str(folder), "lr": 1e-3, "warmup_steps": 10, "max_seq_len": 64, **changes}
-
-
-def test_retrieving_gives_accessible_premises_only_the_best_first(folder: Path, corpus: Corpus) -> None:
-    model = PremiseRetriever.load_hf(folder, 64, "cpu")
-    model.load_corpus(corpus)
-    places = [("Demo/F3.lean", (9, 1)), ("Demo/F0.lean", (1, 1)), ("Demo/F5.lean", (99, 1))]
-    premises, scores = model.retrieve(
-        ["⊢ abcd", "no turnstile", "2 goals\n⊢ x"],
-        [path for path, _ in places],
-        ["a", "b", "c"],
-        [position for _, position in places],
-        7,
-    )
-    assert premises[1] == []  # nothing comes before the first line of a file that imports none
-    for (path, position), found, values in zip(places, premises, scores, strict=True):
-        allowed = corpus.get_accessible_premises(path, position)
-        assert all(premise in allowed for premise in found)
-        assert len(found) == min(7, len(allowed)) == len(values)
-        assert values == sorted(values, reverse=True)
-
-
-def test_retrieving_follows_the_weights_and_leaves_the_mode_as_it_was(folder: Path, corpus: Corpus) -> None:
-    model = PremiseRetriever(**arguments(folder))
-    model.load_corpus(corpus)
-    model.train()
-
-    def ask() -> list[float]:
-        return model.retrieve(["⊢ x"], ["Demo/F5.lean"], ["t"], [(99, 1)], 3)[1][0]
-
-    before = ask()
-    assert model.encoder.training
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(0)))
-    model.on_train_batch_end(None, None, 0)
-    anew = ask()
-    assert anew != before
-    model.reindex_corpus()
-    assert ask() == anew
-
-    def broken(text: str, max_length: int) -> Any:
-        raise RuntimeError("no ids")
-
-    model.tokens = broken
-    with pytest.raises(RuntimeError, match="no ids"):
-        ask()
-    assert model.encoder.training
-
-
-def test_a_retriever_without_a_corpus_says_how_to_give_it_one(folder: Path) -> None:
-    model = PremiseRetriever.load_hf(folder, 64, "cpu")
-    with pytest.raises(CheckpointError, match="load_corpus"):
-        model.retrieve(["⊢ x"], ["A.lean"], ["t"], [(1, 1)], 1)
-
-
-def test_what_cannot_be_asked_is_named_and_asking_nothing_finds_nothing(folder: Path, corpus: Corpus) -> None:
-    model = PremiseRetriever.load_hf(folder, 64, "cpu")
-    model.load_corpus(corpus)
-    assert model.retrieve([], [], [], [], 3) == ([], [])
-    with pytest.raises(CorpusError, match=r"has no file Demo/New\.lean"):
-        model.retrieve(["⊢ x"], ["Demo/New.lean"], ["t"], [(9, 1)], 3)
-    with pytest.raises(ValueError, match="2 states, 1 files, 1 names and 1 positions"):
-        model.retrieve(["⊢ x", "⊢ y"], ["Demo/F5.lean"], ["t"], [(9, 1)], 3)
-
-
 def one_bit_off(data: bytes) -> bytes:
     changed = bytearray(data)
     changed[len(data) // 2] ^= 1
@@ -104,7 +39,7 @@ def one_bit_off(data: bytes) -> bytes:
 
 def leandojo_s(folder: Path) -> dict[str, Any]:
     """What Lightning writes for LeanDojo's module: names below `encoder.`, and much beside them."""
-    weights = PremiseRetriever(**arguments(folder)).encoder.state_dict()
+    weights = load_encoder(folder).state_dict()
     return {
         "epoch": 0,
         "global_step": 12,
@@ -119,10 +54,10 @@ def test_a_checkpoint_file_of_leandojo_s_loads(tmp_path: Path, folder: Path, wit
     saved = leandojo_s(folder)
     saved["state_dict"].pop(without, None)
     torch.save(saved, tmp_path / "a.ckpt")
-    model = PremiseRetriever.load(tmp_path / "a.ckpt", "cpu", True, arguments(folder))
-    assert not any(weight.requires_grad for weight in model.parameters())
+    encoder = load_encoder(folder)
+    load_ckpt(encoder, tmp_path / "a.ckpt", folder)
     for name, value in leandojo_s(folder)["state_dict"].items():
-        assert torch.equal(model.state_dict()[name], value)
+        assert torch.equal(encoder.state_dict()[name.removeprefix("encoder.")], value)
 
 
 class Malicious:
@@ -140,7 +75,7 @@ def test_a_checkpoint_file_with_code_in_it_is_refused_and_the_code_not_run(
     (tmp_path / "plain.ckpt").write_bytes(pickle.dumps(Malicious(tmp_path / "ran"), protocol=2))
     for name in ("bad.ckpt", "plain.ckpt"):
         with pytest.raises(CheckpointError, match=f"{name} is no checkpoint"):
-            PremiseRetriever.load(tmp_path / name, "cpu", False, arguments(folder))
+            load_ckpt(load_encoder(folder), tmp_path / name, folder)
     assert not (tmp_path / "ran").exists()
 
 
@@ -155,15 +90,15 @@ def test_a_checkpoint_file_that_is_missing_cut_off_or_of_another_shape_is_named(
     torch.save({"state_dict": None}, tmp_path / "none.ckpt")
     for name in ("missing", "torn", "damaged", "empty", "list", "none"):
         with pytest.raises(CheckpointError, match=rf"{name}\.ckpt is no checkpoint"):
-            PremiseRetriever.load(tmp_path / f"{name}.ckpt", "cpu", False, arguments(folder))
+            load_ckpt(load_encoder(folder), tmp_path / f"{name}.ckpt", folder)
     wide = make_tiny_retriever(tmp_path / "wide", d_model=64, layers=1)
     with pytest.raises(CheckpointError, match=r"whole\.ckpt is no checkpoint"):
-        PremiseRetriever.load(tmp_path / "whole.ckpt", "cpu", False, arguments(wide))
+        load_ckpt(load_encoder(wide), tmp_path / "whole.ckpt", wide)
 
 
 def rates(folder: Path, total: int, **changes: Any) -> list[float]:
-    model = PremiseRetriever(**arguments(folder, total_steps=total, **changes))
-    made = model.configure_optimizers()
+    config = RetrieverConfig(**{"lr": 1e-3, "warmup_steps": 10, **changes})
+    made = PremiseRetriever(folder, config, total_steps=total).configure_optimizers()
     found = []
     for _ in range(total):
         found.append(made["optimizer"].param_groups[0]["lr"])
@@ -183,21 +118,26 @@ def test_a_warm_up_rises_and_a_cosine_falls_to_nothing(folder: Path) -> None:
     assert found[10:] == sorted(found[10:], reverse=True)
     assert found[55] == pytest.approx(5e-4)
     assert rates(folder, 1000)[100:101] == pytest.approx([1e-3], rel=0.05)
-    assert rates(folder, 100, config=RetrieverConfig(schedule="constant"))[10:] == [1e-3] * 90
+    assert rates(folder, 100, schedule="constant")[10:] == [1e-3] * 90
     # A thousand steps of warm-up are a tenth of a run of a hundred.
     assert rates(folder, 100, warmup_steps=1000)[10] == pytest.approx(1e-3)
 
 
-def test_rankings_do_not_depend_on_the_precision_of_training(folder: Path, corpus: Corpus) -> None:
-    model = PremiseRetriever.load_hf(folder, 64, "cpu")
+def test_rankings_do_not_depend_on_the_precision_of_training_and_leave_the_mode_as_it_was(
+    folder: Path, corpus: Corpus
+) -> None:
+    encoder = load_encoder(folder).train()
+    retriever = Retriever(encoder, load_tokens(folder), 64)
+    example = Example("Demo/F5.lean", "t", (99, 1), 0, "⊢ abcd", (), ())
 
-    def ask() -> tuple[Any, Any]:
-        model.load_corpus(corpus)
-        return model.retrieve(["⊢ abcd"], ["Demo/F5.lean"], ["t"], [(99, 1)], 10)
+    def ask() -> list[list[int]]:
+        vectors, _ = retriever.premises(corpus)
+        return retriever.rank(corpus, vectors, [example], 10)
 
     plain = ask()
     with torch.autocast("cpu", torch.bfloat16):
         assert ask() == plain
+    assert encoder.training
 
 
 def test_scores_that_are_no_numbers_are_an_error_and_no_empty_ranking() -> None:
