@@ -249,8 +249,9 @@ def measure_embedding(bench: Bench) -> Iterator[Row]:
     torch.set_float32_matmul_precision("highest")
 
     def as_they_come() -> Tensor:
-        with mock.patch("pipeline.models.retriever.index.by_length", in_order):
-            return embed_texts(encoder, byte_ids, few, sizes.longest, bfloat16=False)
+        plain: dict[str, Any] = {"by_length": in_order, "computes_in_bfloat16": lambda _device: False}
+        with mock.patch.multiple("pipeline.models.retriever.index", **plain):
+            return embed_texts(encoder, byte_ids, few, sizes.longest)
 
     slow = len(few) / bench.seconds(as_they_come, times=1)
     n = sizes.matrix

@@ -155,8 +155,7 @@ def _trained(repository: Repository, corpus: Corpus, seed: int, folder: Path) ->
 
     from pipeline.models.chain import Chain
     from pipeline.models.datasets import TaskData
-    from pipeline.models.retriever.finder import load_retriever
-    from pipeline.models.retriever.index import top_k
+    from pipeline.models.retriever.index import load_retriever
     from pipeline.models.retriever.learning import learn
     from tests.support.retrieval import words_config
     from tests.support.tiny_models import make_tiny_retriever
@@ -175,10 +174,9 @@ def _trained(repository: Repository, corpus: Corpus, seed: int, folder: Path) ->
     vectors, _ = retriever.premises(corpus)
 
     def rank(query: Query, allowed: npt.NDArray[np.bool_]) -> list[int]:
-        vector = retriever.embed([_goal(query[0])])
-        ((indices, _),) = top_k(vector, vectors, torch.from_numpy(allowed)[None], _RETRIEVED)
-        result: list[int] = indices.tolist()
-        return result
+        mask = torch.from_numpy(allowed)[None]
+        ((numbers, _),) = retriever.nearest(vectors, [_goal(query[0])], mask, _RETRIEVED)
+        return numbers
 
     return rank
 

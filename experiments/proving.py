@@ -31,11 +31,11 @@ from pipeline.lean.pool.session import Session
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.model_files import file_digest
-from pipeline.models.retriever.baselines import Finder, MePo, WordFinder
+from pipeline.models.retriever.baselines import MePo
 from pipeline.models.retriever.corpus import Corpus, Premise
-from pipeline.models.retriever.finder import PremiseFinder
+from pipeline.models.retriever.finder import Finder, Place, PremiseFinder, WordFinder
+from pipeline.models.retriever.index import load_retriever
 from pipeline.models.retriever.learning import learn
-from pipeline.models.retriever.places import Place
 from pipeline.models.text import query_text
 from pipeline.prove.curated import CuratedTactics
 from pipeline.prove.graph import Candidate
@@ -196,9 +196,8 @@ class _Bench:
         return self._fused_finder(trained) if arm.premises == "fused" else self._alone(trained)
 
     def _alone(self, checkpoint: str) -> Finder:
-        return PremiseFinder.of_checkpoint(
-            self._chain.folder, checkpoint, self._corpus, premises=self._premises
-        )
+        retriever = load_retriever(self._chain.path(checkpoint), device="cpu")
+        return PremiseFinder(retriever, self._corpus, premises=self._premises)
 
     def _fused_finder(self, checkpoint: str) -> Finder:
         return WordFinder(self._corpus, premises=self._premises, beside=self._alone(checkpoint))

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.lean.source.scanner import scan_source
-from pipeline.models.retriever.places import Place
+from pipeline.models.retriever.finder import Place
 from store.domain.keywords import THEOREM_KINDS
 
 COMMITS = 4

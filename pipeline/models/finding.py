@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pipeline.jobs.specs import RetrieverSpec
-from pipeline.models.retriever.baselines import Finder, WordFinder
 from pipeline.models.retriever.corpus import Corpus
+from pipeline.models.retriever.finder import Finder, PremiseFinder, WordFinder
 
 
 def load_finder(retriever: RetrieverSpec, corpus: Corpus, *, repository: str) -> Finder:
@@ -15,17 +15,13 @@ def load_finder(retriever: RetrieverSpec, corpus: Corpus, *, repository: str) ->
     """
     if not retriever.trained:
         return WordFinder(corpus, premises=retriever.premises)
-    from pipeline.models.libraries import device_of
-    from pipeline.models.retriever.finder import PremiseFinder
+    from pipeline.models.retriever.index import load_retriever
 
-    trained = PremiseFinder.of_checkpoint(
-        retriever.chain,
-        retriever.trained,
+    trained = PremiseFinder(
+        load_retriever(retriever.chain / retriever.trained, device=retriever.device, repository=repository),
         corpus,
-        repository=repository,
         indices=retriever.indices,
         premises=retriever.premises,
-        device=device_of(retriever.device),
     )
     if retriever.checkpoint == retriever.trained:
         return trained

@@ -12,7 +12,7 @@ from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.finding import load_finder
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.places import Place
+from pipeline.models.retriever.finder import Place
 from pipeline.models.tactics.job import TacticsJob
 from pipeline.models.tactics.rows import NO_PREMISES, FindPremises, Row, RowPremises
 from pipeline.models.training_job import configured

@@ -17,9 +17,8 @@ from pipeline.models.tactics.service import Batching, GenerationStoppedError
 from store.text import first_line
 
 if TYPE_CHECKING:
-    from pipeline.models.retriever.baselines import Finder
     from pipeline.models.retriever.corpus import Premise
-    from pipeline.models.retriever.places import Place
+    from pipeline.models.retriever.finder import Finder, Place
 
 Find = Callable[[str], Coroutine[Any, Any, tuple["Premise", ...]]]
 """Returns the premises nearest to a state, the nearest first."""

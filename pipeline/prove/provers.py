@@ -34,11 +34,11 @@ from pipeline.loop_thread import LoopThread
 from pipeline.models.adapters import ADAPTER
 from pipeline.models.config import Device
 from pipeline.models.errors import CorpusError, ModelError
-from pipeline.models.loading import load_generator, load_retriever
+from pipeline.models.loading import load_generator
 from pipeline.models.model_files import begun
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.finder import PremiseFinder
-from pipeline.models.retriever.places import Place
+from pipeline.models.retriever.finder import Place, PremiseFinder
+from pipeline.models.retriever.index import load_retriever
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.models.tactics.service import GenerationService
 from pipeline.prove.authors import TACTIC_TOKENS, EndpointModel, HFAuthor

@@ -281,7 +281,7 @@ async def _premise_source(given: ProveSpec, premises: Callable[[], Corpus], open
             raise failure
 
         return lambda place, _name, _position: ShownPremises(fails, place.path)
-    from pipeline.models.retriever.places import Place
+    from pipeline.models.retriever.finder import Place
 
     def show(place: FilePlace, name: str, position: tuple[int, int]) -> ShownPremises:
         return ShownPremises(find.at(Place(place.path, position, name, place.imports)), place.path)
@@ -387,9 +387,9 @@ def _generator(part: GeneratorSpec, repository: str) -> Generator:
 
 def _progress(path: str, *, device: str) -> Predicting:
     with _loads("progress model", path):
-        from pipeline.models.loading import load_progress
+        from pipeline.models.progress.model import ProgressModel
 
-        return load_progress(path, device=device)
+        return ProgressModel(path, device=device)
 
 
 @contextmanager

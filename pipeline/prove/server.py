@@ -21,7 +21,7 @@ from pipeline.lean.sandbox.command import SandboxError
 from pipeline.lean.source.scanner import locate, parse
 from pipeline.lean.source.splice import Declaration, Replacement, splice
 from pipeline.loop_thread import LoopThread
-from pipeline.models.retriever.places import Place
+from pipeline.models.retriever.finder import Place
 from pipeline.models.tactics.goals import NAME, SourcePlaces, statement
 from pipeline.prove.whole_proof import WholeAsk
 from store.domain.keywords import PROVABLE_KINDS

@@ -3,8 +3,8 @@
 A generator gives tactics for a state, alone or with retrieved premises, from a local model or an endpoint; its answers
 begin with the given prefix, for LeanCopilot's `suggest_tactics "rw"`.
 
-An encoder's vector is the mean over the text's tokens, as on LeanCopilot's own server; a retriever gives unit vectors,
-as in its index. The progress model rates a state by the remaining steps.
+A retriever's vectors are scaled to length 1, as in its index; an encoder's are not, as on LeanCopilot's own server. The
+progress model rates a state by the remaining steps.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Generic, Protocol, TypeVar
 from pipeline.endpoint.client import ChatClient
 from pipeline.lean.tactic_text import Step
 from pipeline.models.errors import LearningError
-from pipeline.models.retriever.finder import Retrievers
+from pipeline.models.retriever.index import Retrievers
 from pipeline.models.tactics.generate import Generator, PrefixTooLongError
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.models.tactics.service import Batching, GenerationStoppedError

@@ -19,7 +19,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -46,7 +46,7 @@ from store.text import first_line
 from store.view import model_queries, queries
 
 if TYPE_CHECKING:
-    from pipeline.models.loading import Retrievers
+    from pipeline.models.retriever.index import Retrievers
     from pipeline.serve.engines import EncodingModel, GeneratingModel, LoadedRetriever, RatingModel, Terms
 
 
@@ -309,10 +309,10 @@ class Loader:
             LoadError: it cannot be loaded.
         """
         try:
-            from pipeline.models.loading import load_progress
+            from pipeline.models.progress.model import ProgressModel
             from pipeline.serve.engines import RatingModel
 
-            predicting = load_progress(source, device=spec.device, template=spec.template)
+            predicting = ProgressModel(source, device=spec.device, template=spec.template)
             return RatingModel(predicting, self._terms(provenance))
         except Exception as error:
             raise _unloadable(source, error) from error
@@ -320,13 +320,15 @@ class Loader:
     def _model(self, spec: ModelSpec, source: str, provenance: Provenance) -> Model:
         if spec.kind == "endpoint":
             return self._endpoint(spec)
-        from pipeline.models.loading import load_encoder, load_generator
+        from pipeline.models.loading import load_generator
+        from pipeline.models.retriever.index import load_retriever
         from pipeline.serve.engines import EncodingModel, LocalGenerator, RetrievalGenerator, decoding_of
 
         device, terms = self._spec.device, self._terms(provenance)
         match spec.kind:
             case "encoder":
-                return EncodingModel(spec.name, load_encoder(source, device=device), terms)
+                encoder = replace(load_retriever(source, device=device), unit=False)
+                return EncodingModel(spec.name, encoder, terms)
             case "retriever":
                 return self._retriever(spec, source, terms)
             case "retrieval":
@@ -348,7 +350,7 @@ class Loader:
         return Terms(provenance, self._spec.limits, self._measures)
 
     def _retriever(self, spec: ModelSpec, source: str, terms: Terms) -> LoadedRetriever:
-        from pipeline.models.loading import Retrievers
+        from pipeline.models.retriever.index import Retrievers
         from pipeline.serve.engines import LoadedRetriever
 
         result = self._retrievers.get(source)

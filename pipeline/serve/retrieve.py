@@ -29,7 +29,7 @@ from pipeline.jobs.protocol import Sources
 from pipeline.models.errors import LearningError
 from pipeline.models.retriever.baselines import BM25, FUSED, best, fused
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.places import Place, accessible
+from pipeline.models.retriever.finder import Place, accessible
 from pipeline.models.text import query_text
 from pipeline.serve.checkouts import no_view
 from pipeline.serve.schemas import WHOLE, Problem

@@ -182,7 +182,7 @@ class EncodeResponse(BaseModel):
     model_config = _ANSWERED
 
     outputs: list[_Finite] = Field(
-        description="The text's vector: of a retriever a unit vector, of another encoder the mean over its tokens."
+        description="The text's vector; a retriever's is scaled to length 1, an encoder's is not."
     )
 
 

@@ -15,9 +15,8 @@ from experiments.__main__ import main
 from experiments.file import Learning, LibraryTheorems, Proving
 from experiments.lab import Lab
 from experiments.theorems import HELD_OUT, SOURCES, Library
-from pipeline.models.retriever.baselines import Finder
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.places import Place
+from pipeline.models.retriever.finder import Finder, Place
 from store.log.reader import LogReader
 from tests.support.daemon.remote import Remote
 from tests.support.lean.real_gate import TOOLCHAIN, real_elan

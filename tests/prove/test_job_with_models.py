@@ -32,8 +32,6 @@ from pipeline.jobs.specs import (
 )
 from pipeline.lean.build.lake import BuildMessage
 from pipeline.models.libraries import quiet_libraries
-from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.finder import PremiseFinder, load_retriever
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Completion, Decoding, Request, Suggestions
@@ -232,22 +230,8 @@ def retriever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]
     ]
     path = tmp_path / CORPUS
     path.write_text(json.dumps({"path": "A.lean", "imports": [], "premises": premises}) + "\n")
-    folder = make_tiny_retriever(tmp_path / "chain" / "retriever-1", d_model=32, layers=1)
+    make_tiny_retriever(tmp_path / "chain" / "retriever-1", d_model=32, layers=1)
 
-    def of_checkpoint(
-        chain: Path,
-        checkpoint: str,
-        corpus: Corpus,
-        *,
-        repository: str,
-        indices: Path,
-        premises: int,
-        device: Any,
-    ) -> PremiseFinder:
-        assert chain / checkpoint == folder
-        return PremiseFinder(load_retriever(folder, device=device), corpus, premises=premises)
-
-    monkeypatch.setattr(PremiseFinder, "of_checkpoint", of_checkpoint)
     return {
         "chain": str(tmp_path / "chain"),
         "checkpoint": "retriever-1",

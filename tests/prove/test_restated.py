@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.models.retriever.places import Place
+from pipeline.models.retriever.finder import Place
 from pipeline.prove.server import Server, StatementError, restate_goal, restate_theorem
 from store.leandojo.database import Pos, Theorem
 from tests.support.lean.scripted import NOWHERE

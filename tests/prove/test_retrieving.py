@@ -18,9 +18,8 @@ from pipeline.models.errors import CheckpointError, CorpusError, DatasetError
 from pipeline.models.retriever import index as indexing
 from pipeline.models.retriever.corpus import Corpus, Premise
 from pipeline.models.retriever.encoder import byte_ids, load_encoder
-from pipeline.models.retriever.finder import PremiseFinder, load_retriever
-from pipeline.models.retriever.index import embed_texts
-from pipeline.models.retriever.places import Place, accessible
+from pipeline.models.retriever.finder import Place, PremiseFinder, accessible
+from pipeline.models.retriever.index import embed_texts, load_retriever
 from pipeline.models.tactics.requests import Completion, Decoding
 from pipeline.models.text import query_text
 from pipeline.prove.premises import Retrieval
@@ -118,9 +117,9 @@ def test_goals_of_several_searches_are_embedded_together(
 ) -> None:
     batches: list[int] = []
 
-    def counted(encoder: Any, tokens: Any, texts: Sequence[str], length: int) -> Any:
+    def counted(encoder: Any, tokens: Any, texts: Sequence[str], length: int, **given: Any) -> Any:
         batches.append(len(texts))
-        return embed_texts(encoder, tokens, texts, length)
+        return embed_texts(encoder, tokens, texts, length, **given)
 
     monkeypatch.setattr(indexing, "embed_texts", counted)
     place = Place("Demo/F2.lean", (7, 1))
@@ -135,9 +134,9 @@ def test_goals_of_several_searches_are_embedded_together(
     assert finder.find([]) == []
 
 
-def test_a_checkpoint_that_is_not_there_is_named(corpus: Corpus, tmp_path: Path) -> None:
+def test_a_checkpoint_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="0123456789abcdef"):
-        PremiseFinder.of_checkpoint(tmp_path, "0123456789abcdef", corpus)
+        load_retriever(tmp_path / "0123456789abcdef")
 
 
 def test_the_corpus_is_the_repository_s_newest_trace(dataset: Path, corpus: Corpus, tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 
 from pipeline.lean.tactic_text import Step
 from pipeline.models.errors import ModelError
-from pipeline.models.loading import load_progress
 from pipeline.models.progress.model import ProgressModel
 from pipeline.serve.engines import RatingModel, Terms
 from pipeline.serve.measures import Measures
@@ -29,7 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_leandojo_s_own_template_is_what_our_models_are_asked_with(model: Path) -> None:
-    templated = load_progress(model, device="cpu", template=LEANDOJO)
+    templated = ProgressModel(model, device="cpu", template=LEANDOJO)
     plain = ProgressModel(model, device="cpu").predict(STEPS)
     assert templated.predict(STEPS) == pytest.approx(plain, abs=1e-5)
     assert templated.predict([]) == []
@@ -38,7 +37,7 @@ def test_leandojo_s_own_template_is_what_our_models_are_asked_with(model: Path) 
 @pytest.mark.parametrize("template", ["{state}", "{goal", "{}", "{goal.length}"])
 def test_a_template_that_cannot_be_filled_in_is_told_with_what_it_takes(model: Path, template: str) -> None:
     with pytest.raises(ModelError, match=r"\{goal\}, \{prefix\}, \{tactic\}"):
-        load_progress(model, device="cpu", template=template)
+        ProgressModel(model, device="cpu", template=template)
 
 
 def test_a_number_that_is_none_is_the_model_s_failure_and_is_not_sent() -> None:

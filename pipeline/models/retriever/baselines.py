@@ -9,20 +9,16 @@ from __future__ import annotations
 
 import math
 import re
-from abc import ABC, abstractmethod
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from pipeline.models.measures import Interval, metrics_of, rate, summarise
-from pipeline.models.retriever.corpus import Corpus, Premise
-from pipeline.models.retriever.places import Place, accessible
-from pipeline.models.text import query_text
+from pipeline.models.retriever.corpus import Corpus
 
 if TYPE_CHECKING:
     from pipeline.models.retriever.batches import Example
@@ -181,62 +177,9 @@ def best(scores: npt.NDArray[np.float64], allowed: npt.NDArray[np.bool_], k: int
     return [int(index) for index in result[order]]
 
 
-class Finder(ABC):
-    """Finds the premises of goals in one corpus. For one thread at a time."""
-
-    def __init__(self, corpus: Corpus, premises: int) -> None:
-        """Args:
-        corpus: of the premises.
-        premises: the number for a goal.
-        """
-        self.corpus = corpus
-        self._premises = premises
-        self._allowed = lru_cache(maxsize=_PLACES)(lambda place: accessible(corpus, place))
-
-    def find(self, asked: Sequence[tuple[str, Place]]) -> list[tuple[Premise, ...]]:
-        """Return the premises of each (state, place), best first; if a theorem may use fewer, all of those.
-
-        Raises:
-            DivergedError: the retriever's weights are damaged.
-        """
-        ranked = self.rank(asked, self._premises)
-        return [tuple(self.corpus[number] for number in numbers) for numbers in ranked]
-
-    @abstractmethod
-    def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
-        """Return the numbers of the k best premises of each (state, place), the best first.
-
-        Raises:
-            DivergedError: the retriever's weights are damaged.
-        """
-
-
-class WordFinder(Finder):
-    """BM25, fused with a trained retriever's ranking if there is one."""
-
-    def __init__(self, corpus: Corpus, *, premises: int = 10, beside: Finder | None = None) -> None:
-        """Args:
-        corpus: of the premises.
-        premises: the number for a goal.
-        beside: a finder of the same corpus; its rankings are fused with BM25's.
-        """
-        super().__init__(corpus, premises)
-        self._words = BM25(corpus)
-        self._beside = beside
-
-    def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
-        deep = k if self._beside is None else FUSED
-        result = [self._words.rank(query_text(state), self._allowed(place), deep) for state, place in asked]
-        if self._beside is None:
-            return result
-        both = zip(result, self._beside.rank(asked, deep), strict=True)
-        return [[*fused(rankings, k)] for rankings in both]
-
-
 FUSED = 100
 """The length of the rankings to fuse."""
 _LATE = 60
-_PLACES = 64
 
 
 def fused(rankings: Iterable[Sequence[int]], k: int) -> dict[int, float]:

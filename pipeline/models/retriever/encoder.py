@@ -371,14 +371,17 @@ def embed(
 
 def embed_padded(encoder: Encoder, ids: Tensor, mask: Tensor) -> Tensor:
     """Return the unit vectors of texts as `embed` does, all in one pass."""
-    hidden = encoder(input_ids=ids, attention_mask=mask).last_hidden_state.to(encoder.dtype)
+    return torch.nn.functional.normalize(pooled(encoder, ids, mask), dim=1)
+
+
+def pooled(encoder: Encoder, ids: Tensor, mask: Tensor) -> Tensor:
+    """Return the vectors of texts before they are scaled to length 1, all in one pass."""
+    hidden: Tensor = encoder(input_ids=ids, attention_mask=mask).last_hidden_state.to(encoder.dtype)
     pooling: Pooling = getattr(encoder.config, POOLING, "mean")
     if pooling == "mean":
-        pooled = (hidden * mask.unsqueeze(2)).sum(dim=1) / mask.sum(dim=1, keepdim=True)
-    else:
-        ends = mask.sum(dim=1) - 1 if pooling == "last" else torch.zeros_like(mask[:, 0])
-        pooled = hidden[torch.arange(len(ids), device=ids.device), ends]
-    return torch.nn.functional.normalize(pooled, dim=1)
+        return (hidden * mask.unsqueeze(2)).sum(dim=1) / mask.sum(dim=1, keepdim=True)
+    ends = mask.sum(dim=1) - 1 if pooling == "last" else torch.zeros_like(mask[:, 0])
+    return hidden[torch.arange(len(ids), device=ids.device), ends]
 
 
 def tensors_of(rows: Sequence[Ids], device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:

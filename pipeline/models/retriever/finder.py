@@ -1,86 +1,135 @@
-"""Premises for a goal: a trained retriever's nearest among those accessible to the goal's theorem (`places`)."""
+"""Premises for goals at their places, by words, a trained retriever, or both. Imports no torch without a retriever.
+
+As in training, a theorem may use the premises of all files its file imports, and those above it in its own: never
+itself.
+"""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
+import numpy.typing as npt
 
-from pipeline.models.adapters import adapters_of, model_for
-from pipeline.models.chain import Chain
-from pipeline.models.libraries import device_of
-from pipeline.models.model_files import DESCRIPTION
-from pipeline.models.retriever.baselines import Finder
-from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import load_ckpt, load_encoder, load_tokens, with_adapter
-from pipeline.models.retriever.index import Retriever, top_k
-from pipeline.models.retriever.places import Place
+from pipeline.models.datasets import Position
+from pipeline.models.retriever.baselines import BM25, FUSED, fused
+from pipeline.models.retriever.corpus import Corpus, Premise
 from pipeline.models.text import query_text
 
+if TYPE_CHECKING:
+    from pipeline.models.retriever.index import Retriever
+
 _AT_ONCE = 64
+_PLACES = 64
 
 
-def load_retriever(
-    model: str | Path, *, device: str | torch.device = "auto", repository: str | None = None
-) -> Retriever:
-    """Load a checkpoint of the chain, another folder, a hub name, or LeanDojo's `.ckpt` file.
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The place of a goal's theorem.
 
-    `repository`: the key of the goals' repository, for a checkpoint with an adapter for each.
-
-    Raises:
-        LearningError: it is missing or damaged, or no encoder; it differs by repository, and none is named; or there is
-            no such device.
-    """
-    folder = Path(model)
-    lengths: dict[str, int] = {}
-    if (folder / DESCRIPTION).is_file():
-        config = Chain(folder.parent).read(folder.name, verify=True).config
-        lengths = {
-            "document_length": int(config["max_seq_len"]),
-            "query_length": int(config["data_max_seq_len"]),
-        }
-    of_leandojo = folder.suffix == ".ckpt"
-    name = RetrieverConfig().model_name if of_leandojo else model_for(model, repository)
-    encoder, tokens = load_encoder(name), load_tokens(name)
-    if of_leandojo:
-        load_ckpt(encoder, folder, name)
-    torch.nn.Module.to(encoder, device_of(str(device)))
-    encoder.train(False)
-    return Retriever(encoder, tokens, **lengths)
-
-
-class Retrievers:
-    """The retrievers of a checkpoint, on one device: one for all, or one for each repository.
-
-    Those share the weights of their base, which serves repositories without an adapter.
+    Attributes:
+        path: of its file, as in the corpus; None: no file.
+        position: of its beginning: (line, column) from 1; None: no premise of its own file counts.
+        name: its full name. A theorem of that file in the corpus keeps its traced position, however lines have
+            moved since.
+        imports: modules its file imports, for a file missing in the corpus. None, with a path of None: every premise
+            counts.
     """
 
-    def __init__(self, model: str | Path, *, device: str | torch.device = "auto") -> None:
-        """Load the base, or the one for all; arguments and errors as `load_retriever`'s."""
-        self._base = load_retriever(model, device=device, repository="")
-        self._adapters = adapters_of(model)
-        self._own: dict[str, Retriever] = {}
+    path: str | None = None
+    position: Position | None = None
+    name: str = ""
+    imports: tuple[str, ...] | None = None
 
-    @property
-    def by_repository(self) -> bool:
-        return bool(self._adapters)
 
-    def of(self, repository: str) -> Retriever:
-        """Return a repository's retriever, loaded at the first call.
+def accessible(corpus: Corpus, place: Place) -> npt.NDArray[np.bool_]:
+    """Return a mask of the premises accessible to a theorem at a place: bool, shape (len(corpus),)."""
+    if place.path is not None and place.path in corpus:
+        mask: npt.NDArray[np.bool_] = corpus.imported_files(place.path)[corpus.file_of_premise]
+        position = _as_traced(corpus, place)
+        if position is not None:
+            mask[corpus.before(place.path, position)] = True
+        return mask
+    if place.imports is None and place.path is None:
+        return np.ones(len(corpus), dtype=np.bool_)
+    files = np.zeros(corpus.num_files, dtype=np.bool_)
+    targets = {f"{module.replace('.', '/')}.lean" for module in place.imports or ()}
+    for number, file in enumerate(corpus.files):
+        # A library's files are below its own folder: ".lake/packages/mathlib/Mathlib/Order/Basic.lean".
+        if file.path in targets or any(file.path.endswith(f"/{path}") for path in _ends(file.path, targets)):
+            files |= corpus.imported_files(file.path)
+            files[number] = True
+    result: npt.NDArray[np.bool_] = files[corpus.file_of_premise]
+    return result
+
+
+def _as_traced(corpus: Corpus, place: Place) -> Position | None:
+    assert place.path is not None
+    known = (premise.start for premise in corpus.get_premises(place.path) if premise.full_name == place.name)
+    return next(known, place.position)
+
+
+def _ends(path: str, wanted: set[str]) -> list[str]:
+    """Return the wanted paths with the same last part, the only possible ends of this path."""
+    last = path.rpartition("/")[2]
+    return [one for one in wanted if one.rpartition("/")[2] == last]
+
+
+class Finder(ABC):
+    """Finds the premises of goals in one corpus. For one thread at a time."""
+
+    def __init__(self, corpus: Corpus, premises: int) -> None:
+        """Args:
+        corpus: of the premises.
+        premises: the number for a goal.
+        """
+        self.corpus = corpus
+        self._premises = premises
+        self._allowed = lru_cache(maxsize=_PLACES)(lambda place: accessible(corpus, place))
+
+    def find(self, asked: Sequence[tuple[str, Place]]) -> list[tuple[Premise, ...]]:
+        """Return the premises of each (state, place), best first; if a theorem may use fewer, all of those.
 
         Raises:
-            CheckpointError: its adapter is damaged.
+            DivergedError: the retriever's weights are damaged.
         """
-        if repository not in self._adapters:
-            return self._base
-        if repository not in self._own:
-            encoder = with_adapter(self._base.encoder, self._adapters[repository])
-            self._own[repository] = replace(self._base, encoder=encoder)
-        return self._own[repository]
+        ranked = self.rank(asked, self._premises)
+        return [tuple(self.corpus[number] for number in numbers) for numbers in ranked]
+
+    @abstractmethod
+    def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
+        """Return the numbers of the k best premises of each (state, place), the best first.
+
+        Raises:
+            DivergedError: the retriever's weights are damaged.
+        """
+
+
+class WordFinder(Finder):
+    """BM25, fused with a trained retriever's ranking if there is one."""
+
+    def __init__(self, corpus: Corpus, *, premises: int = 10, beside: Finder | None = None) -> None:
+        """Args:
+        corpus: of the premises.
+        premises: the number for a goal.
+        beside: a finder of the same corpus; its rankings are fused with BM25's.
+        """
+        super().__init__(corpus, premises)
+        self._words = BM25(corpus)
+        self._beside = beside
+
+    def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
+        deep = k if self._beside is None else FUSED
+        result = [self._words.rank(query_text(state), self._allowed(place), deep) for state, place in asked]
+        if self._beside is None:
+            return result
+        both = zip(result, self._beside.rank(asked, deep), strict=True)
+        return [[*fused(rankings, k)] for rankings in both]
 
 
 class PremiseFinder(Finder):
@@ -104,40 +153,13 @@ class PremiseFinder(Finder):
         self._retriever = retriever
         self._vectors, _ = retriever.premises(corpus, retriever.index(indices))
 
-    @classmethod
-    def of_checkpoint(
-        cls,
-        chain: Path,
-        checkpoint: str,
-        corpus: Corpus,
-        *,
-        repository: str | None = None,
-        indices: Path | None = None,
-        premises: int = 10,
-        device: str | torch.device = "cpu",
-    ) -> PremiseFinder:
-        """Load a checkpoint of the retriever's chain, with the lengths of its training.
-
-        `repository`: the key of the corpus's.
-
-        Raises:
-            LearningError: it is missing or damaged; or it differs by repository, and none is named.
-        """
-        folder = chain / checkpoint
-        if not (folder / DESCRIPTION).is_file():
-            Chain(chain).read(checkpoint)  # raises the error that names the missing file
-        retriever = load_retriever(folder, device=device, repository=repository)
-        return cls(retriever, corpus, indices=indices, premises=premises)
-
     def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
-        if len(self.corpus) == 0:
-            return [[]] * len(asked)
-        parts = (asked[at : at + _AT_ONCE] for at in range(0, len(asked), _AT_ONCE))
-        return [found for part in parts for found in self._ranked(part, k)]
+        import torch
 
-    def _ranked(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
-        states = [query_text(state) for state, _ in asked]
-        vectors = self._retriever.embed(states)
-        masks = torch.from_numpy(np.stack([self._allowed(place) for _, place in asked]))
-        allowed = masks.to(self._vectors.device)
-        return [numbers.tolist() for numbers, _ in top_k(vectors, self._vectors, allowed, k)]
+        ranked: list[list[int]] = []
+        for start in range(0, len(asked), _AT_ONCE):
+            part = asked[start : start + _AT_ONCE]
+            allowed = torch.from_numpy(np.stack([self._allowed(place) for _, place in part]))
+            queries = [query_text(state) for state, _ in part]
+            ranked += [numbers for numbers, _ in self._retriever.nearest(self._vectors, queries, allowed, k)]
+        return ranked

@@ -23,7 +23,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -34,13 +34,26 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from pipeline.models.adapters import adapters_of, model_for
 from pipeline.models.batching import by_length, goes_together
 from pipeline.models.datasets import Position
 from pipeline.models.errors import DivergedError, LearningError
-from pipeline.models.libraries import computes_in_bfloat16, exact_float32, tensors_digest
+from pipeline.models.libraries import computes_in_bfloat16, device_of, exact_float32, tensors_digest
+from pipeline.models.model_files import read_about
 from pipeline.models.retriever.batches import Example
+from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import Encoder, Tokens, embed_padded, query_ids, tensors_of
+from pipeline.models.retriever.encoder import (
+    Encoder,
+    Tokens,
+    load_ckpt,
+    load_encoder,
+    load_tokens,
+    pooled,
+    query_ids,
+    tensors_of,
+    with_adapter,
+)
 from store.files import lock, sync
 
 _KEY = 32
@@ -181,15 +194,15 @@ def embed_texts(
     texts: Sequence[str],
     max_seq_len: int,
     *,
-    bfloat16: bool | None = None,
+    unit: bool = True,
 ) -> Tensor:
-    """Return the unit vectors of texts, on the encoder's device: float32, shape (len(texts), hidden_size).
+    """Return the vectors of texts, on the encoder's device: float32, shape (len(texts), hidden_size).
 
     Arguments and errors as `embed_blocks`'.
     """
     made = torch.empty(len(texts), encoder.config.hidden_size, dtype=torch.float32, device=encoder.device)
     done = 0
-    for block in embed_blocks(encoder, tokens, texts, max_seq_len, bfloat16=bfloat16):
+    for block in embed_blocks(encoder, tokens, texts, max_seq_len, unit=unit):
         made[done : done + len(block)] = block
         done += len(block)
     return made
@@ -202,27 +215,26 @@ def embed_blocks(
     texts: Sequence[str],
     max_seq_len: int,
     *,
-    bfloat16: bool | None = None,
+    unit: bool = True,
 ) -> Iterator[Tensor]:
-    """Yield the unit vectors of some texts after those of the others, while a thread makes the tokens of the next.
+    """Yield the vectors of some texts after those of the others, while a thread makes the tokens of the next.
 
-    Texts of like length are embedded together, so that little is padding.
+    Texts of like length are embedded together, so that little is padding. Matrix products are in bfloat16 if the device
+    has it in hardware; pooling and vectors are in float32.
 
     Args:
         encoder: the retriever's.
         tokens: makes ids of a text.
         texts: to embed.
         max_seq_len: tokens of the longest.
-        bfloat16: whether matrix products are in bfloat16; None: if the device has it in hardware. Pooling and
-            vectors are always in float32.
+        unit: whether vectors are scaled to length 1.
 
     Raises:
         DivergedError: a vector is not finite: the weights are damaged or diverged.
     """
     device, was_training = encoder.device, encoder.training
     encoder.train(False)
-    if bfloat16 is None:
-        bfloat16 = computes_in_bfloat16(device)
+    bfloat16 = computes_in_bfloat16(device)
 
     def read(block: Sequence[str]) -> tuple[list[int], list[tuple[Tensor, Tensor]]]:
         rows = [tokens(text, max_seq_len) for text in block]
@@ -242,7 +254,7 @@ def embed_blocks(
                 there = ids.to(device, non_blocking=True), mask.to(device, non_blocking=True)
                 # Embeddings do not depend on the training's precision.
                 with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
-                    parts.append(embed_padded(encoder, *there).float())
+                    parts.append(pooled(encoder, *there).float())
             made = torch.cat(parts)[torch.tensor(np.argsort(order), device=device)]
             # A row's sum is not finite if one of its numbers is not, and takes no memory of the matrix's size.
             broken = torch.nonzero(~torch.isfinite(made.sum(dim=1)))
@@ -252,7 +264,7 @@ def embed_blocks(
                     f"{block[int(broken[0])][:80]!r}: the encoder's weights are damaged or have diverged. Take "
                     "another checkpoint, or train with a smaller learning rate"
                 )
-            yield made
+            yield torch.nn.functional.normalize(made, dim=1) if unit else made
     finally:
         encoder.train(was_training)
 
@@ -285,9 +297,11 @@ class Retriever:
     tokens: Tokens
     document_length: int = 512
     query_length: int = 1024
+    unit: bool = True
+    """Whether vectors are scaled to length 1."""
 
     def vectors(self, texts: Sequence[str]) -> list[list[float]]:
-        """Return the unit vectors of texts, as of queries.
+        """Return the vectors of texts, as of queries.
 
         Raises:
             DivergedError: a vector is not finite.
@@ -296,12 +310,14 @@ class Retriever:
         return made
 
     def embed(self, texts: Sequence[str]) -> Tensor:
-        """Return the unit vectors of texts, as of queries, on the encoder's device: shape (len(texts), d).
+        """Return the vectors of texts, as of queries, on the encoder's device: shape (len(texts), d).
 
         Raises:
             DivergedError: a vector is not finite.
         """
-        return embed_texts(self.encoder, partial(query_ids, self.tokens), texts, self.query_length)
+        return embed_texts(
+            self.encoder, partial(query_ids, self.tokens), texts, self.query_length, unit=self.unit
+        )
 
     def index(self, folder: Path | None, *, weights: str | None = None) -> EmbeddingIndex | None:
         """Return the index of its embeddings in a folder; None without a folder."""
@@ -321,6 +337,23 @@ class Retriever:
         stored, new = index.vectors(documents, self.encoder, self.tokens)
         return torch.from_numpy(stored).to(self.encoder.device), new
 
+    def nearest(
+        self, vectors: Tensor, queries: Sequence[str], allowed: Tensor, k: int
+    ) -> list[tuple[list[int], list[float]]]:
+        """Return for each query the numbers and cosines of its k nearest premises, the nearest first (`top_k`).
+
+        Args:
+            vectors: of the premises.
+            queries: texts.
+            allowed: bool, shape (len(queries), len(vectors)).
+            k: the number.
+
+        Raises:
+            DivergedError: the encoder's weights are damaged.
+        """
+        found = top_k(self.embed(queries), vectors, allowed.to(vectors.device), k)
+        return [(numbers.tolist(), scores.tolist()) for numbers, scores in found]
+
     def rank(self, corpus: Corpus, vectors: Tensor, examples: Sequence[Example], k: int) -> list[list[int]]:
         """Return for each step the indices of its k nearest accessible premises, the nearest first.
 
@@ -336,11 +369,73 @@ class Retriever:
         ranked: list[list[int]] = []
         for start in range(0, len(examples), _AT_ONCE):
             part = examples[start : start + _AT_ONCE]
-            queries = self.embed([example.query for example in part])
             places = [(example.file_path, example.start) for example in part]
-            allowed = accessible_masks(corpus, places, queries.device)
-            ranked += [indices.tolist() for indices, _ in top_k(queries, vectors, allowed, k)]
+            allowed = accessible_masks(corpus, places, vectors.device)
+            queries = [example.query for example in part]
+            ranked += [numbers for numbers, _ in self.nearest(vectors, queries, allowed, k)]
         return ranked
+
+
+def load_retriever(
+    model: str | Path,
+    *,
+    device: str | torch.device = "auto",
+    repository: str | None = None,
+    config: RetrieverConfig | None = None,
+) -> Retriever:
+    """Load a checkpoint of the chain, another folder, a hub name, or LeanDojo's `.ckpt` file.
+
+    Args:
+        model: the source.
+        device: where to compute; "auto" is a GPU if there is one.
+        repository: the key of the goals' repository, for a checkpoint with an adapter for each.
+        config: has the lengths of texts; None: that of the checkpoint's training, whose files are compared with the
+            saved ones.
+
+    Raises:
+        LearningError: it is missing or damaged, or no encoder; it differs by repository, and none is named; or there is
+            no such device.
+    """
+    folder = Path(model)
+    of_leandojo = folder.suffix == ".ckpt"
+    about = None if of_leandojo or config else read_about(folder, verify=True)
+    config = config or RetrieverConfig.of_checkpoint({} if about is None else about["config"])
+    name = RetrieverConfig().model_name if of_leandojo else model_for(model, repository)
+    encoder, tokens = load_encoder(name), load_tokens(name)
+    if of_leandojo:
+        load_ckpt(encoder, folder, name)
+    torch.nn.Module.to(encoder, device_of(str(device)))
+    return Retriever(encoder.eval(), tokens, config.document_length, config.data_max_seq_len)
+
+
+class Retrievers:
+    """The retrievers of a checkpoint, on one device: one for all, or one for each repository.
+
+    Those share the weights of their base, which serves repositories without an adapter.
+    """
+
+    def __init__(self, model: str | Path, *, device: str | torch.device = "auto") -> None:
+        """Load the base, or the one for all; arguments and errors as `load_retriever`'s."""
+        self._base = load_retriever(model, device=device, repository="")
+        self._adapters = adapters_of(model)
+        self._own: dict[str, Retriever] = {}
+
+    @property
+    def by_repository(self) -> bool:
+        return bool(self._adapters)
+
+    def of(self, repository: str) -> Retriever:
+        """Return a repository's retriever, loaded at the first call.
+
+        Raises:
+            CheckpointError: its adapter is damaged.
+        """
+        if repository not in self._adapters:
+            return self._base
+        if repository not in self._own:
+            encoder = with_adapter(self._base.encoder, self._adapters[repository])
+            self._own[repository] = replace(self._base, encoder=encoder)
+        return self._own[repository]
 
 
 HARD = 32

@@ -23,7 +23,8 @@ from pipeline.models.libraries import tensors_digest
 from pipeline.models.measures import Evaluation
 from pipeline.models.retriever.config import RetrieverConfig, for_a_job
 from pipeline.models.retriever.encoder import load_encoder
-from pipeline.models.retriever.learning import learn, measure, retriever_of
+from pipeline.models.retriever.index import load_retriever
+from pipeline.models.retriever.learning import learn, measure
 from pipeline.models.retriever.training import NO_WATCHERS, tensorboard
 from pipeline.models.training_job import (
     Measuring,
@@ -60,7 +61,9 @@ class RetrieverMeasuring(Measuring[RetrieverConfig]):
             config,
             split=split,
             indices=self.indices,
-            retriever=self.loaded(folder, lambda source: retriever_of(source, config)),
+            retriever=self.loaded(
+                folder, lambda source: load_retriever(source, device=config.device, config=config)
+            ),
             on_batch=on_batch,
         )
 

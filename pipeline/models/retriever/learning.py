@@ -16,8 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from pipeline.models.adapters import base_of
 from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts
 from pipeline.models.datasets import TaskData
@@ -30,15 +28,14 @@ from pipeline.models.retriever.baselines import fused, rank_baselines, rate_rank
 from pipeline.models.retriever.batches import DRAWN, Example, RetrievalDataModule, dataset_digest
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import load_encoder, load_tokens, save_encoder
-from pipeline.models.retriever.index import EmbeddingIndex, Retriever
+from pipeline.models.retriever.encoder import save_encoder
+from pipeline.models.retriever.index import EmbeddingIndex, Retriever, load_retriever
 from pipeline.models.retriever.replay import ReplayRows
 from pipeline.models.retriever.training import (
     NO_WATCHERS,
     OnStep,
     Watchers,
     data_module,
-    on_cuda,
     train_task,
     validation_examples,
 )
@@ -187,13 +184,13 @@ def measure(
         config: lengths, device and seed.
         split: "test" or "val".
         indices: the folder of embedding indices; None: embeddings are computed and not stored.
-        retriever: the checkpoint's, as `retriever_of` loads it; None: it is loaded now.
+        retriever: the checkpoint's, with the lengths of `config`; None: it is loaded now.
         on_batch: takes (steps done, steps in all).
 
     Raises:
         LearningError: the dataset or the checkpoint cannot be used.
     """
-    retriever = retriever or retriever_of(checkpoint, config)
+    retriever = retriever or load_retriever(checkpoint, device=config.device, config=config)
     data: RetrievalDataModule = data_module(task.dataset, config, tokens_of=checkpoint)
     examples = data.examples(split)
     rankings: list[list[int]] = []
@@ -215,18 +212,6 @@ def measure(
     ranked["fused"] = [[*fused(both, config.num_retrieved)] for both in pairs]
     rated = rate_rankings(ranked, examples, retrieved=config.num_retrieved, seed=config.seed)
     return replace(found, metrics={**found.metrics, **rated})
-
-
-def retriever_of(checkpoint: Path | str, config: RetrieverConfig) -> Retriever:
-    """Load a checkpoint's folder (or a hub name) to the device of measurements.
-
-    Raises:
-        LearningError: it cannot be loaded.
-    """
-    encoder = load_encoder(checkpoint)
-    if on_cuda(config):
-        torch.nn.Module.to(encoder, "cuda")
-    return Retriever(encoder, load_tokens(checkpoint), config.document_length, config.data_max_seq_len)
 
 
 def _baselines(

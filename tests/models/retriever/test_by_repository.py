@@ -23,8 +23,8 @@ from pipeline.models.model_files import file_digest, files_in
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import load_encoder, load_tokens, train_adapter
-from pipeline.models.retriever.finder import PremiseFinder, Retrievers, load_retriever
-from pipeline.models.retriever.index import embed_texts
+from pipeline.models.retriever.finder import PremiseFinder
+from pipeline.models.retriever.index import Retrievers, embed_texts, load_retriever
 from pipeline.models.retriever.job import RetrieverJob
 from pipeline.models.retriever.learning import learn, measure, plan
 from pipeline.serve.engines import LoadedRetriever, Terms
@@ -106,7 +106,7 @@ def test_each_repository_s_goals_are_asked_of_its_own_adapter_and_a_new_one_s_of
     with pytest.raises(ModelError, match=r"an adapter for each of .*, and nothing says which"):
         load_retriever(folder, device="cpu")
     corpus = Corpus(learned.tasks[0].dataset / "corpus.jsonl")
-    finder = PremiseFinder.of_checkpoint(learned.chain.folder, folder.name, corpus, repository=ONE)
+    finder = PremiseFinder(load_retriever(folder, repository=ONE), corpus)
     assert torch.equal(finder._vectors, kinds[1])
 
 

@@ -18,7 +18,7 @@ from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever import index as index_module
 from pipeline.models.retriever.batches import read_examples
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import Encoder, Ids, byte_ids, embed_padded, load_encoder
+from pipeline.models.retriever.encoder import Encoder, Ids, byte_ids, load_encoder, pooled
 from pipeline.models.retriever.index import EmbeddingIndex, Retriever, embed_blocks, embed_texts, top_k
 from pipeline.models.retriever.learning import evaluate
 from tests.support import programs
@@ -207,10 +207,10 @@ def test_the_next_texts_become_tokens_while_the_encoder_embeds_those_before(
 
     def embed(*given: Any) -> torch.Tensor:
         assert begun[TEXTS[15]].wait(60)
-        return embed_padded(*given)
+        return pooled(*given)
 
     monkeypatch.setattr(index_module, "_BLOCK", 8)
-    monkeypatch.setattr(index_module, "embed_padded", embed)
+    monkeypatch.setattr(index_module, "pooled", embed)
     first, *others = embed_blocks(encoder, tokens, TEXTS, 64)
     assert len(first) == 8
     assert torch.allclose(torch.cat([first, *others]), whole, atol=1e-5)

@@ -12,7 +12,7 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError
 from pipeline.models.measures import METRICS, baselines_of
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.encoder import Encoder, load_encoder
+from pipeline.models.retriever.index import Retriever, load_retriever
 from pipeline.models.retriever.job import RetrieverMeasuring
 from pipeline.models.retriever.learning import learn, measure
 from tests.support.retrieval import small_config, write_dataset
@@ -64,11 +64,11 @@ def test_a_checkpoint_s_encoder_is_loaded_once_for_all_its_measurements(
     made = learn(one, chain, config, parent=None)
     loaded: list[Path | str] = []
 
-    def counted(checkpoint: Path | str) -> Encoder:
+    def counted(checkpoint: Path | str, **given: Any) -> Retriever:
         loaded.append(checkpoint)
-        return load_encoder(checkpoint)
+        return load_retriever(checkpoint, **given)
 
-    monkeypatch.setattr("pipeline.models.retriever.learning.load_encoder", counted)
+    monkeypatch.setattr("pipeline.models.retriever.job.load_retriever", counted)
     measuring = RetrieverMeasuring(chain, config, "job", nobody)
     measuring.indices = tmp_path / "indices"
     for side in ("test", "val"):

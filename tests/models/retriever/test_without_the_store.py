@@ -29,8 +29,8 @@ from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.finder import PremiseFinder
-from pipeline.models.retriever.places import Place
+from pipeline.models.retriever.finder import Place, PremiseFinder
+from pipeline.models.retriever.index import load_retriever
 from pipeline.models.retriever.learning import learn, measure
 
 model, folder = Path(sys.argv[1]), Path(sys.argv[2])
@@ -44,9 +44,8 @@ first = learn(tasks[0], chain, config, parent=None)
 last = learn(tasks[1], chain, config, parent=first.checkpoint, earlier=tasks[:1])
 measured = [measure(chain.path(last.checkpoint), task, config, indices=folder / "indices") for task in tasks]
 corpus = Corpus(tasks[1].dataset / "corpus.jsonl")
-finder = PremiseFinder.of_checkpoint(
-    chain.folder, last.checkpoint, corpus, indices=folder / "indices", premises=3
-)
+retriever = load_retriever(chain.path(last.checkpoint))
+finder = PremiseFinder(retriever, corpus, indices=folder / "indices", premises=3)
 (found,) = finder.find([("\u22a2 abcd", Place())])
 print(len(measured), len(found))
 """

@@ -15,7 +15,6 @@ from pipeline.jobs.specs import RetrieverSpec
 from pipeline.lean.client.messages import Expression, Goal, Variable
 from pipeline.models.datasets import TaskData
 from pipeline.models.retriever.corpus import Corpus, Premise
-from pipeline.models.retriever.finder import PremiseFinder, load_retriever
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.job import evaluate
 from pipeline.models.tactics.models import load_model
@@ -107,13 +106,6 @@ def test_a_row_s_premises_are_those_of_its_own_dataset_that_its_theorem_may_use(
     dataset = write_dataset(tmp_path / "data", files=3)
     folder = make_tiny_retriever(tmp_path / "chain" / "r-1", d_model=32, layers=1)
 
-    def of_checkpoint(
-        chain: Path, checkpoint: str, corpus: Corpus, *, repository: str, device: Any, **settings: Any
-    ) -> PremiseFinder:
-        assert (chain / checkpoint, repository) == (folder, "r")
-        return PremiseFinder(load_retriever(folder, device=device), corpus, **settings)
-
-    monkeypatch.setattr(PremiseFinder, "of_checkpoint", of_checkpoint)
     spec = RetrieverSpec(
         chain=folder.parent,
         checkpoint="r-1",

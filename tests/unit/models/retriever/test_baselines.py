@@ -13,9 +13,7 @@ import pytest
 
 from pipeline.models.retriever.baselines import (
     BM25,
-    Finder,
     MePo,
-    WordFinder,
     fused,
     rank_baselines,
     rate_rankings,
@@ -23,7 +21,7 @@ from pipeline.models.retriever.baselines import (
 )
 from pipeline.models.retriever.batches import Example
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.places import Place
+from pipeline.models.retriever.finder import Finder, Place, WordFinder
 
 PREMISES = (
     ("Nat.add_comm", "theorem Nat.add_comm (n m : Nat) : n + m = m + n"),
