@@ -13,9 +13,9 @@ from pipeline.jobs.specs import Budget
 from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import ReplPool
 from pipeline.lean.pool.session import Session
-from pipeline.models.tactics.generate import Generator, GeneratorCounts
+from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.requests import Decoding
-from pipeline.models.tactics.service import GenerationService
+from pipeline.models.tactics.service import Batching
 from pipeline.prove.generator import GeneratorProposer
 from pipeline.prove.graph import ModelScoring
 from pipeline.prove.search import Search, SearchMethod
@@ -35,7 +35,6 @@ class Proved:
     seconds: float
     nodes: int
     repl_calls: int
-    counts: GeneratorCounts
 
     @property
     def share(self) -> float:
@@ -61,21 +60,20 @@ async def prove(
     """Search for a proof of each theorem, `together` at a time on `processes` processes of Lean."""
     began, places = time.monotonic(), asyncio.Semaphore(together)
     decoding = Decoding(candidates=candidates, max_tokens=24)
-    generator.counts = GeneratorCounts()
     key = lean(project)
     scripts: dict[str, tuple[str, ...]] = {}
     nodes = calls = unchecked = 0
 
     async with (
         ReplPool(PoolLimits(processes=processes)) as pool,
-        GenerationService(generator, at_once=together) as service,
+        Batching(generator.suggest) as service,
     ):
 
         async def one(theorem: Theorem) -> None:
             nonlocal nodes, calls, unchecked
             async with places, Session(pool, key) as session:
                 (root,) = await session.distil(theorem.text())
-                proposer = GeneratorProposer(service.suggest, decoding=decoding)
+                proposer = GeneratorProposer(service.ask, decoding=decoding)
                 method = SearchMethod(proposer, scoring=ModelScoring(), seed=seed)
                 result = await Search(session, method, budget).run(root)
                 nodes += result.nodes
@@ -91,7 +89,7 @@ async def prove(
             for theorem in theorems:
                 tasks.create_task(one(theorem))
     seconds = time.monotonic() - began
-    return Proved(len(theorems), scripts, unchecked, seconds, nodes, calls, generator.counts)
+    return Proved(len(theorems), scripts, unchecked, seconds, nodes, calls)
 
 
 async def accepted(session: Session, theorem: Theorem, proof: Sequence[str]) -> bool:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -42,6 +41,7 @@ from daemon.settings.types import (
     model_name,
     table_list,
 )
+from pipeline.endpoint.address import checked_address, is_private
 from pipeline.jobs.spec import KeyPlace
 from pipeline.jobs.specs import GrpoSpec
 from pipeline.models.config import ProgressConfig, TacticsConfig
@@ -52,8 +52,6 @@ from pipeline.serve.spec import ModelKind as ServedKind
 from store.documents.ladder import PROVERS
 from store.events.models import ModelKind
 from store.promotion import RULES
-
-_LOCAL = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 def _rungs(value: tuple[int, ...]) -> tuple[int, ...]:
@@ -71,21 +69,10 @@ def _rungs(value: tuple[int, ...]) -> tuple[int, ...]:
 def _base_url(value: str) -> str:
     if not value:
         return value
-    remedy = 'write for instance base_url = "https://api.example.org/v1"'
-    try:
-        parts = urlsplit(value)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        raise ValueError(f"is no valid URL; {remedy}") from None
-    if parts.scheme not in ("http", "https") or not host:
-        raise ValueError(f"must be an https URL; {remedy}")
-    if "@" in parts.netloc or parts.query or parts.fragment:
-        raise ValueError(
-            f"carries more than a host and a path (not shown); the key is a credential, not a part of the URL; {remedy}"
-        )
-    if parts.scheme == "http" and host not in _LOCAL:
-        raise ValueError(f"would send the key unencrypted; {remedy}")
-    return value.rstrip("/")
+    address = checked_address(value)
+    if not is_private(address):
+        raise ValueError("would send the key unencrypted; write its https address")
+    return address
 
 
 def _name(value: str) -> str:

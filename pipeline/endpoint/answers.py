@@ -14,7 +14,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from pipeline.endpoint.dialect import Ask, Endpoint
+from pipeline.endpoint.dialect import Ask
 from pipeline.endpoint.errors import AnswersError
 from store.files import write_whole
 
@@ -74,10 +74,10 @@ class PaidAnswers:
         )
 
 
-def request_name(endpoint: Endpoint, ask: Ask, count: int) -> str:
-    """Return the name of a request for `count` answers; "" without a seed."""
+def request_name(url: str, model: str, ask: Ask, count: int) -> str:
+    """Return the name of a request for `count` answers to a model; "" without a seed."""
     if ask.seed is None:
         return ""
     drawn = (ask.max_tokens, ask.temperature, ask.seed, count)
-    asked = (endpoint.url, endpoint.model, [dict(one) for one in ask.messages], *drawn)
+    asked = (url, model, [dict(one) for one in ask.messages], *drawn)
     return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()

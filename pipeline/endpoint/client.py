@@ -1,6 +1,6 @@
 """A client of an OpenAI-compatible chat endpoint: time limits, retries, a spending cap, and secrets kept.
 
-    async with ChatClient(Endpoint("http://127.0.0.1:8000/v1", "org/model")) as client:
+    async with open_client(EndpointSpec(base_url="http://127.0.0.1:8000/v1", model="org/model")) as client:
         chat = await client.complete(Ask(messages, max_tokens=512), count=4)
 
 Transient failures (429, 500, 502, 503, 504, 529, lost connections, time limits) are retried after a doubling wait, or
@@ -16,15 +16,16 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from importlib.metadata import version
 from types import TracebackType
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn
 from urllib.parse import urlsplit
 
+from pipeline.endpoint.address import checked_address, is_local, is_private, requests_url
 from pipeline.endpoint.answers import PaidAnswers, request_name
 from pipeline.endpoint.credentials import read_key
 from pipeline.endpoint.dialect import (
@@ -32,7 +33,6 @@ from pipeline.endpoint.dialect import (
     Ask,
     Choice,
     Dialect,
-    Endpoint,
     NotUnderstoodError,
     complaint,
     read_answer,
@@ -44,7 +44,6 @@ from pipeline.jobs.specs import EndpointSpec
 from pipeline.redact import redact
 from store.backoff import Backoff
 
-T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _OVERLOADED = frozenset({429, 500, 502, 503, 504, 529})
 _BACKOFF = Backoff(1.0, 60.0)
@@ -135,8 +134,9 @@ class ChatClient:
 
     def __init__(
         self,
-        endpoint: Endpoint,
+        endpoint: EndpointSpec,
         *,
+        concurrency: int = 4,
         key: str | None = None,
         spending: Spending | None = None,
         answers: PaidAnswers | None = None,
@@ -146,17 +146,29 @@ class ChatClient:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """Args:
-        endpoint: its address and limits.
+        endpoint: its address, its model, and the limits of a request.
+        concurrency: requests under way at once.
         key: a bearer token; None: no key.
         spending: the budget; None: costs are not counted.
         answers: earlier paid answers, for reuse; None: none are kept.
         sleep, clock, now, jitter: the time, for tests; jitter is from 0 to 1.
 
         Raises:
-            EndpointError: the key would go over the net unencrypted.
+            EndpointError: the address cannot be used, or the key would go over the net unencrypted.
         """
-        endpoint.check_key(key)
+        try:
+            checked_address(endpoint.base_url)
+        except ValueError as error:
+            raise EndpointError("bad_request", f"base_url {error}") from None
+        if not endpoint.model:
+            raise EndpointError("bad_request", f"no model is named for {endpoint.base_url}; set model")
+        if key and not is_private(endpoint.base_url):
+            raise EndpointError(
+                "bad_request",
+                f"{endpoint.base_url} would get the key unencrypted; use its https address, or no key",
+            )
         self.endpoint = endpoint
+        self._url = requests_url(endpoint.base_url)
         self._key = key
         self._spending = spending or Spending()
         self._answers = answers
@@ -164,9 +176,8 @@ class ChatClient:
         self._counted: set[str] = set()
         self._sleep, self._clock, self._now, self._jitter = sleep, clock, now, jitter
         self._dialect = Dialect()
-        self._turn = asyncio.Semaphore(endpoint.concurrency)
+        self._turn = asyncio.Semaphore(concurrency)
         self._resume_at = 0.0
-        self._writing: set[asyncio.Task[Any]] = set()
         headers = {
             "Accept": "application/json",
             # No compression: a small answer cannot unpack to gigabytes.
@@ -180,8 +191,8 @@ class ChatClient:
             connect_seconds=_CONNECT_TIMEOUT_S,
             most_bytes=LONGEST_ANSWER_BYTES,
             headers=headers,
-            connections=endpoint.concurrency,
-            from_environment=not endpoint.is_local,
+            connections=concurrency,
+            from_environment=not is_local(endpoint.base_url),
         )
 
     def __repr__(self) -> str:
@@ -196,9 +207,7 @@ class ChatClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections after their cost is booked."""
-        while self._writing:
-            await asyncio.wait(self._writing)
+        """Close the connections."""
         await self._client.close()
 
     async def complete(
@@ -261,7 +270,11 @@ class ChatClient:
                 if (rest := self._resume_at - self._clock()) > 0:
                     await self._sleep(rest)
                 wanted = count if self._dialect.several else 1
-                name = "" if self._answers is None else request_name(self.endpoint, call.ask, wanted)
+                name = (
+                    ""
+                    if self._answers is None
+                    else request_name(self._url, self.endpoint.model, call.ask, wanted)
+                )
                 most = (call.ask.most_prompt_tokens, call.ask.max_tokens * wanted)
                 if (kept := await self._paid_answer(name)) is not None:
                     if name not in self._counted:
@@ -269,8 +282,11 @@ class ChatClient:
                         self._counted.add(name)
                     return kept
                 body = self._dialect.body(self.endpoint.model, call.ask, wanted)
-                reserved = await self._reserve(most)
-                # A cancelled caller leaves the reservation: the endpoint may be writing already.
+                # The ledger is written in a thread: another process may hold its lock, and the disk is slow. A
+                # cancelled caller leaves the reservation: the endpoint may be writing already.
+                reserved = await asyncio.to_thread(
+                    partial(self._spending.reserve, *most, model=self.endpoint.model)
+                )
                 reply = await self._sent(body, call)
             if isinstance(reply, _Reply) and reply.status == 200:
                 try:
@@ -279,15 +295,15 @@ class ChatClient:
                     text = str(error)
                 else:
                     self._counted.add(name)
-                    call.usage += await self._settle(
-                        partial(self._book, reserved, answer.tokens, name, reply.data)
+                    call.usage += await asyncio.to_thread(
+                        self._book, reserved, answer.tokens, name, reply.data
                     )
                     return answer
                 reply = _NoReply("not_understood", text, paid=True, final=True)
             if reply.paid:
-                call.usage += await self._settle(partial(self._spending.book, reserved, None))
+                call.usage += await asyncio.to_thread(self._spending.book, reserved, None)
             else:
-                await self._settle(partial(self._spending.release, reserved))
+                await asyncio.to_thread(self._spending.release, reserved)
             if isinstance(reply, _Reply) and reply.status in (400, 422):
                 learned = self._dialect.learn(body, complaint(reply.data))
                 if learned:
@@ -318,42 +334,6 @@ class ChatClient:
             self._answers.put(name, reply)
         return self._spending.book(reserved, tokens)
 
-    async def _reserve(self, most: tuple[int, int]) -> Reservation:
-        """Reserve a request's maximum cost; release it if the caller is cancelled before sending."""
-        reserving = self._in_thread(partial(self._spending.reserve, *most, model=self.endpoint.model))
-        try:
-            return await asyncio.shield(reserving)
-        except asyncio.CancelledError:
-            reserving.add_done_callback(self._release_later)
-            raise
-
-    def _release_later(self, reserving: asyncio.Task[Reservation]) -> None:
-        # A failed reservation has nothing to release.
-        if not reserving.cancelled() and reserving.exception() is None:
-            releasing = self._in_thread(partial(self._spending.release, reserving.result()))
-            releasing.add_done_callback(self._log_failure)
-
-    async def _settle(self, settle: Callable[[], T]) -> T:
-        """Settle a reservation, also for a cancelled caller: the answer is paid for."""
-        settling = self._in_thread(settle)
-        try:
-            return await asyncio.shield(settling)
-        except asyncio.CancelledError:
-            settling.add_done_callback(self._log_failure)
-            raise
-
-    def _in_thread(self, work: Callable[[], T]) -> asyncio.Task[T]:
-        """Write the ledger in a thread: another process may hold its lock, and the disk is slow."""
-        writing = asyncio.create_task(asyncio.to_thread(work))
-        self._writing.add(writing)
-        writing.add_done_callback(self._writing.discard)
-        return writing
-
-    def _log_failure(self, writing: asyncio.Task[Any]) -> None:
-        # The caller is cancelled; the reservation counts in full.
-        if not writing.cancelled() and (error := writing.exception()) is not None:
-            _log.warning("%s: the ledger was not written: %s", self.endpoint.base_url, error)
-
     async def _sent(self, body: dict[str, object], call: _Call) -> _Reply | _NoReply:
         """Send a request once. Return a failure instead of raising it: an exception would hold the request's key."""
         left = self.endpoint.timeout_s
@@ -363,7 +343,7 @@ class ChatClient:
             return _NoReply("timeout", "no time was left to ask it", paid=False, final=True)
         call.sent += 1
         try:
-            answer = await self._client.call("POST", self.endpoint.url, content=body, seconds=left)
+            answer = await self._client.call("POST", self._url, content=body, seconds=left)
         except NoAnswerError as error:
             reason, paid = _NO_ANSWER[error.reason]
             return _NoReply(reason, str(error), paid=paid, final=error.reason == "too_long")
@@ -445,9 +425,7 @@ class ChatClient:
 
 def _with_seed(ask: Ask, number: int) -> Ask:
     """Return the request with a seed of its own: the same seed would draw the same answer again."""
-    if ask.seed is None or number == 0:
-        return ask
-    return Ask(ask.messages, ask.max_tokens, ask.temperature, ask.seed + number)
+    return ask if ask.seed is None else replace(ask, seed=ask.seed + number)
 
 
 def open_client(spec: EndpointSpec, *, concurrency: int = 4) -> ChatClient:
@@ -461,12 +439,9 @@ def open_client(spec: EndpointSpec, *, concurrency: int = 4) -> ChatClient:
         ExternalError: the address is invalid, the key cannot be used, the cap cannot be enforced, or paid answers
             cannot be kept.
     """
-    endpoint = Endpoint(
-        spec.base_url, spec.model, timeout_s=spec.timeout_s, retries=spec.retries, concurrency=concurrency
-    )
     prompt, completion = spec.usd_per_million_prompt, spec.usd_per_million_completion
     prices = None if prompt is None or completion is None else Prices(prompt, completion)
     spending = Spending(ledger=spec.ledger, prices=prices, cap_usd=spec.cap_usd)
     key = read_key(credential=spec.credential, variable=spec.key_variable)
     answers = None if spec.answers is None else PaidAnswers(spec.answers)
-    return ChatClient(endpoint, key=key, spending=spending, answers=answers)
+    return ChatClient(spec, concurrency=concurrency, key=key, spending=spending, answers=answers)

@@ -1,4 +1,4 @@
-"""An endpoint: its address, its requests, and its answers, read strictly and without trust.
+"""Requests to an endpoint, and its answers, read strictly and without trust.
 
 Endpoints that claim compatibility with OpenAI differ in their parameters. Requests are kept plain, and a parameter
 refused once is left out from then on (`Dialect`):
@@ -17,15 +17,12 @@ refused once is left out from then on (`Dialect`):
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
-from urllib.parse import urlsplit
 
-from pipeline.endpoint.errors import EndpointError
 from store.text import clean, cut
 
 Flaw = Literal["", "empty", "cut_off", "refused"]
@@ -176,85 +173,10 @@ def _sentence(text: str) -> str:
     return cut(clean(text), _LONGEST_SAID)
 
 
-_PATH = "/chat/completions"
 _SEVERAL_REFUSED = re.compile(
     r"(?i)['\"`]n['\"`]|\bn\b[:,]? (must|should|has to)|(multiple|only one) candidate"
 )
 _UNSUPPORTED = re.compile(r"(?i)not supported|unsupported|not support|unknown|unrecognized|cannot find field")
-
-
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """An endpoint with a model. Checked at construction.
-
-    Attributes:
-        base_url: the address before "/chat/completions", such as "https://api.anthropic.com/v1".
-        model: the model's name there.
-        timeout_s: of one request, from its start to its answer's last byte.
-        retries: maximum of retries of a request to an overloaded or unreachable endpoint.
-        concurrency: requests under way at once.
-
-    Raises:
-        EndpointError: the address cannot be used.
-    """
-
-    base_url: str
-    model: str
-    timeout_s: float = 300.0
-    retries: int = 4
-    concurrency: int = 4
-
-    def __post_init__(self) -> None:
-        remedy = 'write it as "https://api.anthropic.com/v1" or "http://127.0.0.1:8000/v1"'
-        try:
-            parts = urlsplit(self.base_url)
-            host, _ = parts.hostname, parts.port
-        except ValueError:
-            raise EndpointError("bad_request", f"base_url is no valid URL; {remedy}") from None
-        if parts.scheme not in ("http", "https") or not host:
-            raise EndpointError("bad_request", f'base_url "{self.base_url}" is no http(s) address; {remedy}')
-        if "@" in parts.netloc:
-            raise EndpointError(
-                "bad_request",
-                f"base_url carries credentials (not shown); name the key's source instead, and {remedy}",
-            )
-        if parts.query or parts.fragment:
-            raise EndpointError("bad_request", f'base_url has a part after "?" or "#"; {remedy}')
-        if not self.model:
-            raise EndpointError("bad_request", f"no model is named for {self.base_url}; set model")
-
-    @property
-    def url(self) -> str:
-        """The address of requests."""
-        return self.base_url.rstrip("/").removesuffix(_PATH) + _PATH
-
-    @property
-    def host(self) -> str:
-        return urlsplit(self.base_url).hostname or ""
-
-    @property
-    def is_encrypted(self) -> bool:
-        return urlsplit(self.base_url).scheme == "https"
-
-    @property
-    def is_local(self) -> bool:
-        """Return whether the endpoint is on this machine's loopback address."""
-        try:
-            return self.host == "localhost" or ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
-
-    def check_key(self, key: str | None) -> None:
-        """Refuse to send a key over an unencrypted connection.
-
-        Raises:
-            EndpointError: the key would go over the net unencrypted.
-        """
-        if key and not self.is_encrypted and not self.is_local:
-            raise EndpointError(
-                "bad_request",
-                f"{self.base_url} would get the key unencrypted; use its https address, or no key",
-            )
 
 
 @dataclass(frozen=True, slots=True)

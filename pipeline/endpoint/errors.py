@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,15 +78,9 @@ class AnswersError(ExternalError):
 
 
 class SpendingCapError(SpendingError):
-    """The cap is reached. Amounts in US dollars; `frees_at` is the start of the next day, in UTC."""
+    """The cap of a day is reached."""
 
     reason = "spending_cap"
-
-    def __init__(self, message: str, *, cap_usd: float, spent_usd: float, frees_at: datetime) -> None:
-        super().__init__(message)
-        self.cap_usd = cap_usd
-        self.spent_usd = spent_usd
-        self.frees_at = frees_at
 
 
 class RequestAboveCapError(SpendingCapError):

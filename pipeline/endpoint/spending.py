@@ -35,12 +35,6 @@ class Prices:
     usd_per_million_prompt: float
     usd_per_million_completion: float
 
-    def __post_init__(self) -> None:
-        for name in ("usd_per_million_prompt", "usd_per_million_completion"):
-            value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
-                raise SpendingError(f"{name} is {value!r}: it takes a number of dollars, 0 or more")
-
     def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
         """Return the cost of tokens."""
         return (
@@ -80,8 +74,6 @@ class Spending:
             SpendingError: the cap cannot be enforced.
         """
         if cap_usd is not None:
-            if not (math.isfinite(cap_usd) and cap_usd >= 0):
-                raise SpendingError(f"cap_usd is {cap_usd!r}: it takes a number of dollars, 0 or more")
             if prices is None:
                 raise SpendingError(
                     f"cap_usd is {cap_usd:g} and no prices are set, so that it is unknown when it is reached. Set "
@@ -193,7 +185,7 @@ class Spending:
         else:
             remedy = f" It frees at {frees_at:%Y-%m-%d %H:%M} UTC; or raise the cap (usd_per_day)"
         error = RequestAboveCapError if above else SpendingCapError
-        raise error(message + remedy, cap_usd=self.cap_usd, spent_usd=spent, frees_at=frees_at)
+        raise error(message + remedy)
 
     def _settle(self, line: dict[str, Any], reserved: Reservation) -> None:
         if self._ledger is None:

@@ -445,7 +445,10 @@ class EndpointSpec(Spec):
     """A model behind an OpenAI-compatible endpoint.
 
     Attributes:
+        base_url: its address before "/chat/completions".
         credential, key_variable: the name of the key's place; "" for none.
+        timeout_s: of one request, from its start to its answer's last byte.
+        retries: of a request to an overloaded or unreachable endpoint.
         ledger: the record of its cost (`pipeline.endpoint.spending`).
         answers: a folder of paid answers, shared by all jobs: a restarted job does not pay twice. None: keeps none.
         cap_usd: in a UTC day; None: no cap.

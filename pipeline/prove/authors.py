@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline.endpoint.client import Chat, ChatClient
 from pipeline.endpoint.dialect import Ask
@@ -14,7 +14,7 @@ from pipeline.endpoint.errors import ExternalError, Usage
 from pipeline.lean.tactic_text import read_tactic
 from pipeline.models.errors import LearningError
 from pipeline.models.tactics.prompt import messages, whole_proof_messages
-from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions, beginning_with
+from pipeline.models.tactics.requests import Decoding, Mode, Request, Suggestion, Suggestions, beginning_with
 from pipeline.models.tactics.service import Batching
 from pipeline.models.text import CUT
 from pipeline.prove.whole_proof import AuthorAnswers, WholeAsk
@@ -126,7 +126,7 @@ class _Prompt:
     seed: int
 
 
-class HFAuthor(Batching[_Prompt, "list[Completion] | str"]):
+class HFAuthor(Batching[_Prompt, "list[Completion]"]):
     """A local causal model. Requests for several sorries go to it in one batch. A context, on one event loop."""
 
     def __init__(
@@ -143,7 +143,7 @@ class HFAuthor(Batching[_Prompt, "list[Completion] | str"]):
         temperature: of sampling; a single answer is the likeliest.
         enable_thinking: whether the model thinks before it answers; None: as for tactics.
         """
-        super().__init__(self._complete, _as_many, name="author")
+        super().__init__(self._complete, name="author")
         self._generator = generator
         self._answer_tokens = min(max_tokens, generator.positions // 2)
         self._prompt_tokens = min(_PROMPT_TOKENS, generator.positions - self._answer_tokens)
@@ -168,8 +168,6 @@ class HFAuthor(Batching[_Prompt, "list[Completion] | str"]):
         # Any error of a model or its libraries concerns this sorry alone.
         except (RuntimeError, ValueError, IndexError) as error:
             return AuthorAnswers((), error=f"the model failed: {error}", reason="model_failed")
-        if isinstance(answers, str):
-            return AuthorAnswers((), error=answers, reason="out_of_memory")
         texts: list[str] = []
         left_out: Counter[str] = Counter()
         for one in answers:
@@ -185,18 +183,14 @@ class HFAuthor(Batching[_Prompt, "list[Completion] | str"]):
         usage = Usage(len(prompt), sum(len(one.ids) + one.ended for one in answers))
         return AuthorAnswers(tuple(dict.fromkeys(texts)), usage, _of_no_use(left_out))
 
-    def _complete(self, wanted: Sequence[_Prompt]) -> list[list[Completion] | str]:
+    def _complete(self, wanted: Sequence[_Prompt]) -> list[list[Completion]]:
         """Answer a batch. Runs in the service's thread."""
+        # The searches of a job ask for as many.
         count = wanted[0].count
-        several: dict[str, Any] = {"mode": "sampling", "temperature": self._temperature} if count > 1 else {}
-        decoding = Decoding(count, max_tokens=self._answer_tokens, **several)
+        mode: Mode = "sampling" if count > 1 else "beams"
+        decoding = Decoding(count, mode, self._temperature, max_tokens=self._answer_tokens)
         prompts, seeds = [one.prompt for one in wanted], [one.seed for one in wanted]
         return self._generator.complete(prompts, decoding, seeds=seeds)
-
-
-def _as_many(wanted: Sequence[_Prompt]) -> list[int]:
-    """Return the numbers of those that ask for as many answers as the first."""
-    return [number for number, one in enumerate(wanted) if one.count == wanted[0].count]
 
 
 def _of_no_use(left_out: Mapping[str, int]) -> str:

@@ -31,7 +31,7 @@ _log = logging.getLogger(__name__)
 
 
 Suggest = Callable[[Request], Coroutine[Any, Any, Suggestions]]
-"""Returns a model's tactics for a state, as does `tactics.service.GenerationService.suggest`."""
+"""Returns a model's tactics for a state, as does `tactics.service.Batching.ask` of a generator's."""
 
 
 class GeneratorProposer(Proposer):

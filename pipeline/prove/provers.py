@@ -40,7 +40,7 @@ from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.finder import Place, PremiseFinder
 from pipeline.models.retriever.index import load_retriever
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
-from pipeline.models.tactics.service import GenerationService
+from pipeline.models.tactics.service import Batching
 from pipeline.prove.authors import TACTIC_TOKENS, EndpointModel, HFAuthor
 from pipeline.prove.curated import CuratedTactics
 from pipeline.prove.declaration import CannotAttempt, DeclarationProver
@@ -504,8 +504,8 @@ class HFProver(Prover):
             return await _unseen(ask, author.write)
 
     def _start(self) -> _Model:
-        service = GenerationService(self.generator)
-        return _Model(service.suggest, service)
+        service = Batching(self.generator.suggest, name="generator")
+        return _Model(service.ask, service)
 
 
 class RetrievalProver(Prover):
@@ -549,8 +549,8 @@ class RetrievalProver(Prover):
         )
 
     def _start(self) -> _Model:
-        retrieval, service = Retrieval(self._finder), GenerationService(self.generator)
-        return _Model(service.suggest, retrieval, service, retrieval=retrieval)
+        retrieval, service = Retrieval(self._finder), Batching(self.generator.suggest, name="generator")
+        return _Model(service.ask, retrieval, service, retrieval=retrieval)
 
 
 def read_corpus(path: str | Path) -> Corpus:
@@ -604,7 +604,7 @@ class ExternalProver(Prover):
             usd_per_day: a cap for the UTC day, over all of the ledger; None: no cap. It needs the prices and a ledger.
             usd_per_million_prompt, usd_per_million_completion: the prices.
             ledger: the path of the ledger's files, shared by several processes (`pipeline.endpoint.spending`).
-            timeout_s, retries: see `pipeline.endpoint.dialect.Endpoint`.
+            timeout_s, retries: see `pipeline.jobs.specs.EndpointSpec`.
             candidates, temperature, max_tokens: answers for a state, their sampling, and their maximum of tokens.
             whole_tokens: the maximum of a whole proof.
             proofs, repairs: whole proofs a turn, and turns after the first.

@@ -231,23 +231,23 @@ async def _by_generator(
     rung: RetrievalRung | GeneratorRung, repository: str, open_: AsyncExitStack
 ) -> Engine:
     from pipeline.models.tactics.requests import Decoding
-    from pipeline.models.tactics.service import GenerationService
+    from pipeline.models.tactics.service import Batching
     from pipeline.prove.generator import ProgressRemaining
 
     generator = rung.generator
     decoding = Decoding(candidates=generator.candidates)
-    suggesting = await asyncio.to_thread(_generator, generator, repository)
-    service = await open_.enter_async_context(GenerationService(suggesting))
+    model = await asyncio.to_thread(_generator, generator, repository)
+    service = await open_.enter_async_context(Batching(model.suggest, name="generator"))
     answering = ModelHealth(alone=False)
     remaining = None
     scoring = ModelScoring()
     if rung.progress is not None:
         scoring = ModelScoring(progress_weight=rung.progress.weight)
-        model = await asyncio.to_thread(_progress, rung.progress.path, device=generator.device)
-        remaining = await open_.enter_async_context(ProgressRemaining(model))
+        progress = await asyncio.to_thread(_progress, rung.progress.path, device=generator.device)
+        remaining = await open_.enter_async_context(ProgressRemaining(progress))
 
     return Engine(
-        proposing(answering.watch(service.suggest), decoding),
+        proposing(answering.watch(service.ask), decoding),
         scoring=scoring,
         remaining=remaining,
         answering=answering,

@@ -23,7 +23,7 @@ from pipeline.models.retriever.index import Retrievers
 from pipeline.models.tactics.generate import Generator, PrefixTooLongError
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.models.tactics.service import Batching, GenerationStoppedError
-from pipeline.prove.authors import TACTIC_TOKENS, EndpointModel
+from pipeline.prove.authors import EndpointModel
 from pipeline.prove.generator import Predicting
 from pipeline.serve.measures import Measures
 from pipeline.serve.schemas import Problem
@@ -80,13 +80,11 @@ class _Batched(Generic[Q, A]):
         name: str,
         answer: Callable[[Sequence[Q]], Sequence[A]],
         terms: Terms,
-        together: Callable[[Sequence[Q]], Sequence[int]] | None = None,
     ) -> None:
         """Args:
         name: of its slot.
         answer: answers a batch.
         terms: see there.
-        together: see `Batching`.
         """
         limits = terms.limits
 
@@ -97,7 +95,7 @@ class _Batched(Generic[Q, A]):
         self.provenance = terms.provenance
         self._name = name
         self._service: Batching[Q, A] = Batching(
-            counted, together, at_once=limits.batch, wait_s=limits.batch_wait_s, name=f"model:{name}"
+            counted, at_once=limits.batch, wait_s=limits.batch_wait_s, name=f"model:{name}"
         )
 
     async def start(self) -> None:
@@ -262,7 +260,7 @@ class LocalGenerator(_Batched[Request, Suggestions]):
         decoding: how many tactics, and how they are found.
         terms: see there.
         """
-        super().__init__(name, generator.suggest, terms, generator.together)
+        super().__init__(name, generator.suggest, terms)
         self._decoding = decoding
 
     async def tactics(self, state: str, prefix: str) -> Sequence[Suggestion]:
@@ -348,8 +346,7 @@ class EndpointGenerator:
 def decoding_of(spec: ModelSpec) -> Decoding:
     """Return how a model's answers are found, as its specification has it. An endpoint has no beam search."""
     if spec.kind == "endpoint":
-        most = TACTIC_TOKENS if spec.max_tokens is None else spec.max_tokens
-        return Decoding(spec.candidates, "sampling", _TEMPERATURE, max_tokens=most)
+        return Decoding(spec.candidates, "sampling", _TEMPERATURE, max_tokens=spec.max_tokens)
     return Decoding(spec.candidates, max_tokens=spec.max_tokens)
 
 

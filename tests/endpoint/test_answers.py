@@ -12,9 +12,10 @@ import pytest
 
 from pipeline.endpoint.answers import KEPT_S, PaidAnswers
 from pipeline.endpoint.client import Chat, ChatClient
-from pipeline.endpoint.dialect import Ask, Endpoint
+from pipeline.endpoint.dialect import Ask
 from pipeline.endpoint.errors import AnswersError
 from pipeline.endpoint.spending import Prices, Spending
+from pipeline.jobs.specs import EndpointSpec
 from tests.support.chat_server import ChatServer, Fails, Says
 
 ASK = Ask([{"role": "user", "content": "⊢ p"}], max_tokens=64, temperature=0.6, seed=7)
@@ -31,7 +32,7 @@ def asked(
     """Ask with a client of its own, as a job that begins again does."""
 
     async def main() -> list[Chat]:
-        endpoint = Endpoint(server.url, model, retries=0)
+        endpoint = EndpointSpec(base_url=server.url, model=model, retries=0)
         answers = PaidAnswers(folder / "answers")
         async with ChatClient(endpoint, key=key, answers=answers, spending=spending) as client:
             return [await client.complete(ask) for ask in asks]

@@ -13,10 +13,12 @@ from typing import TypeVar
 
 import pytest
 
+from pipeline.endpoint.address import requests_url
 from pipeline.endpoint.client import LONGEST_ANSWER_BYTES, Chat, ChatClient
-from pipeline.endpoint.dialect import Ask, Endpoint
+from pipeline.endpoint.dialect import Ask
 from pipeline.endpoint.errors import EndpointError, SpendingCapError
 from pipeline.endpoint.spending import Prices, Spending, file_of
+from pipeline.jobs.specs import EndpointSpec
 from tests.support.chat_server import ChatServer, Fails, PassingTime, Reply, Says, Sends, Silence
 
 T = TypeVar("T")
@@ -29,8 +31,8 @@ def time() -> PassingTime:
     return PassingTime()
 
 
-def endpoint(server: ChatServer, *, retries: int = 2, timeout_s: float = 5.0) -> Endpoint:
-    return Endpoint(server.url, "org/model", retries=retries, timeout_s=timeout_s, concurrency=2)
+def endpoint(server: ChatServer, *, retries: int = 2, timeout_s: float = 5.0) -> EndpointSpec:
+    return EndpointSpec(base_url=server.url, model="org/model", retries=retries, timeout_s=timeout_s)
 
 
 def asked(
@@ -39,12 +41,13 @@ def asked(
     use: Callable[[ChatClient], Awaitable[T]],
     *,
     key: str | None = None,
-    where: Endpoint | None = None,
+    where: EndpointSpec | None = None,
     spending: Spending | None = None,
 ) -> T:
     async def main() -> T:
         async with ChatClient(
             where or endpoint(server),
+            concurrency=2,
             key=key,
             spending=spending,
             sleep=time.sleep,
@@ -437,26 +440,27 @@ def test_the_key_is_in_no_error_and_in_no_log(
 @pytest.mark.parametrize(
     ("base_url", "said"),
     [
-        ("router.huggingface.co/v1", "no http"),
-        ("https://me:secret@host/v1", "credentials"),
-        ("https://host/v1?key=secret", "part after"),
+        ("router.huggingface.co/v1", "must be an https URL"),
+        ("https://me:secret@host/v1", "more than a host"),
+        ("https://host/v1?key=secret", "more than a host"),
         ("https://host:port/v1", "no valid URL"),
     ],
 )
 def test_an_address_that_cannot_be_meant_is_refused(base_url: str, said: str) -> None:
     with pytest.raises(EndpointError, match=said) as raised:
-        Endpoint(base_url, "m")
+        ChatClient(EndpointSpec(base_url=base_url, model="m"))
     assert "secret" not in str(raised.value)
 
 
 def test_a_key_is_not_sent_unencrypted_except_to_this_machine() -> None:
-    Endpoint("http://127.0.0.1:8000/v1", "m").check_key(KEY)
-    Endpoint("http://gpu.example.org:8000/v1", "m").check_key(None)
+    ChatClient(EndpointSpec(base_url="http://127.0.0.1:8000/v1", model="m"), key=KEY)
+    elsewhere = EndpointSpec(base_url="http://gpu.example.org:8000/v1", model="m")
+    ChatClient(elsewhere)
     with pytest.raises(EndpointError, match="unencrypted"):
-        Endpoint("http://gpu.example.org:8000/v1", "m").check_key(KEY)
+        ChatClient(elsewhere, key=KEY)
 
 
 def test_the_whole_address_may_be_given() -> None:
     # LeanDojo-v2's constant is one.
-    where = Endpoint("https://router.huggingface.co/v1/chat/completions", "m")
-    assert where.url == "https://router.huggingface.co/v1/chat/completions"
+    whole = "https://router.huggingface.co/v1/chat/completions"
+    assert requests_url(whole) == requests_url("https://router.huggingface.co/v1/") == whole

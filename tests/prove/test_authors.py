@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline.endpoint.client import ChatClient, open_client
-from pipeline.endpoint.dialect import Endpoint
 from pipeline.endpoint.errors import Usage
 from pipeline.jobs.specs import EndpointSpec
 from pipeline.models.loading import load_generator
 from pipeline.models.tactics.generate import Generator
+from pipeline.models.tactics.requests import Completion
 from pipeline.prove.authors import EndpointModel, HFAuthor
 from pipeline.prove.whole_proof import AuthorAnswers, FailedProof, WholeAsk
 from tests.support.chat_server import ChatServer, Fails, PassingTime, Reply, Says
@@ -87,7 +88,7 @@ def test_the_time_that_is_left_holds_for_the_endpoint() -> None:
     time = PassingTime()
 
     async def main(server: ChatServer) -> AuthorAnswers:
-        where = Endpoint(server.url, "m")
+        where = EndpointSpec(base_url=server.url, model="m")
         async with ChatClient(where, sleep=time.sleep, clock=time.clock, now=time.now) as client:
             return await EndpointModel(client).write(asked(STATED, seconds=5))
 
@@ -109,11 +110,20 @@ def by_model(generator: Generator, *asks: WholeAsk, max_tokens: int = 12) -> lis
     return asyncio.run(main())
 
 
-def test_a_model_writes_for_several_sorries_at_once_and_the_same_again(generator: Generator) -> None:
+def test_a_model_writes_for_several_sorries_at_once_and_the_same_again(
+    generator: Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     asks = [asked(f"theorem t{n} (p : Prop) : p → p := by\n  sorry", count=3, seed=n) for n in range(3)]
-    batches = generator.counts.batches
+    batches: list[int] = []
+    answers = generator._loop.answers
+
+    def noted(prompts: Sequence[Sequence[int]], *others: Any, **more: Any) -> list[list[Completion]]:
+        batches.append(len(prompts))
+        return answers(prompts, *others, **more)
+
+    monkeypatch.setattr(generator._loop, "answers", noted)
     first = by_model(generator, *asks)
-    assert generator.counts.batches - batches == 1
+    assert batches == [3]
     for answer in first:
         assert answer.usage.prompt_tokens > 0
         assert 0 < answer.usage.completion_tokens <= 3 * 12

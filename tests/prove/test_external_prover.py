@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from pipeline.endpoint.client import ChatClient
-from pipeline.endpoint.dialect import Endpoint
 from pipeline.endpoint.errors import ExternalError, SpendingError
-from pipeline.jobs.specs import Budget
+from pipeline.jobs.specs import Budget, EndpointSpec
 from pipeline.lean.client.messages import Goal
 from pipeline.models.tactics.requests import Decoding
 from pipeline.prove.authors import EndpointModel
@@ -135,7 +134,7 @@ def test_a_rung_proposes_with_the_share_of_the_answers_as_probability() -> None:
     )
 
     async def propose(url: str) -> tuple[list[tuple[str, float]], str]:
-        async with ChatClient(Endpoint(url, "m")) as client:
+        async with ChatClient(EndpointSpec(base_url=url, model="m")) as client:
             rung = GeneratorProposer(EndpointModel(client).suggest, decoding=Decoding(4, "sampling", 0.6))
             checked: Proposer = rung
             found = [(one.text, one.log_probability) for one in await checked.propose(asked)]

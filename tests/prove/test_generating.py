@@ -13,13 +13,14 @@ from pipeline.models.retriever.corpus import Premise
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import TacticModel, load_model
 from pipeline.models.tactics.requests import Completion, Decoding, Request, Suggestions
-from pipeline.models.tactics.service import GenerationService, GenerationStoppedError
+from pipeline.models.tactics.service import Batching, GenerationStoppedError
 from pipeline.prove.generator import GeneratorProposer, ProgressRemaining
 from pipeline.prove.graph import TacticRequest
 from pipeline.prove.premises import ShownPremises
 from tests.support.tiny_models import make_tiny_causal
 
 T = TypeVar("T")
+Service = Batching[Request, Suggestions]
 GOAL = Goal("g", target=Expression("p"), vars=(Variable("_h", "h", False, Expression("p")),))
 ASKED = TacticRequest((GOAL,), (), 7)
 
@@ -43,7 +44,7 @@ class Says(Generator):
 
     def complete(
         self, prompts: Sequence[Sequence[int]], decoding: Decoding, *, seeds: Sequence[int]
-    ) -> list[list[Completion] | str]:
+    ) -> list[list[Completion]]:
         ids = [self._tokenizer(text, add_special_tokens=False)["input_ids"] for text in self.texts]
         said = [
             Completion(tuple(one), -float(number), ended=text != "unended")
@@ -52,9 +53,9 @@ class Says(Generator):
         return [said for _ in prompts]
 
 
-def with_service(generator: Says, use: Callable[[GenerationService], Awaitable[T]]) -> T:
+def with_service(generator: Says, use: Callable[[Service], Awaitable[T]]) -> T:
     async def main() -> T:
-        async with GenerationService(generator, wait_s=0.05) as service:
+        async with Batching(generator.suggest, wait_s=0.05) as service:
             return await use(service)
 
     return asyncio.run(main())
@@ -63,15 +64,15 @@ def with_service(generator: Says, use: Callable[[GenerationService], Awaitable[T
 def test_the_model_s_tokens_are_counted(model: TacticModel) -> None:
     generator = Says(model, "simp", "unended")
 
-    async def use(service: GenerationService) -> GeneratorProposer:
-        proposer = GeneratorProposer(service.suggest)
+    async def use(service: Service) -> GeneratorProposer:
+        proposer = GeneratorProposer(service.ask)
         await proposer.propose(ASKED)
         await proposer.propose(ASKED)
         return proposer
 
     cost = with_service(generator, use).cost
     (prompt, _), said = (
-        (generator._ids(asked.state, ()) for asked in generator.asked),
+        (generator.prompts.ids(asked.state) for asked in generator.asked),
         [generator._tokenizer(text, add_special_tokens=False)["input_ids"] for text in ("simp", "unended")],
     )
     # The end mark of the answer that has one is written too.
@@ -87,8 +88,8 @@ def test_answers_become_candidates_with_their_probabilities(model: TacticModel) 
         assert state == "h : p\n⊢ p"
         return (Premise("A.lean", "foo", (1, 1), (1, 16), "theorem foo : p"),)
 
-    async def ask(service: GenerationService) -> tuple[list[Any], str]:
-        proposer = GeneratorProposer(service.suggest, decoding=decoding, premises=ShownPremises(find))
+    async def ask(service: Service) -> tuple[list[Any], str]:
+        proposer = GeneratorProposer(service.ask, decoding=decoding, premises=ShownPremises(find))
         return await proposer.propose(ASKED), proposer.reason
 
     candidates, reason = with_service(generator, ask)
@@ -101,8 +102,8 @@ def test_a_failed_retrieval_leaves_the_request_without_premises_and_is_reported(
     async def find(_state: str) -> tuple[Premise, ...]:
         raise ValueError("the index is gone")
 
-    async def ask(service: GenerationService) -> tuple[int, str]:
-        proposer = GeneratorProposer(service.suggest, premises=ShownPremises(find))
+    async def ask(service: Service) -> tuple[int, str]:
+        proposer = GeneratorProposer(service.ask, premises=ShownPremises(find))
         return len(await proposer.propose(ASKED)), proposer.reason
 
     assert with_service(Says(model, "simp"), ask) == (
@@ -113,9 +114,9 @@ def test_a_failed_retrieval_leaves_the_request_without_premises_and_is_reported(
 
 def test_a_closed_service_ends_a_search(model: TacticModel) -> None:
     async def main() -> None:
-        service = GenerationService(Says(model))
+        service = Batching(Says(model).suggest)
         with pytest.raises(GenerationStoppedError):
-            await GeneratorProposer(service.suggest).propose(ASKED)
+            await GeneratorProposer(service.ask).propose(ASKED)
 
     asyncio.run(main())
 

@@ -225,12 +225,11 @@ def test_an_encoder_gives_the_mean_over_the_tokens(served: Served, folder: Path)
         assert vector("bert") == pytest.approx(bert(ids).last_hidden_state.mean(dim=1)[0].tolist(), abs=1e-5)
 
 
-def test_requests_with_different_prefixes_are_answered_apart_and_each_its_own(folder: Path) -> None:
+def test_requests_with_different_prefixes_get_each_their_own_answer(folder: Path) -> None:
     generator = load_generator(folder / "said", device="cpu")
     asked = [
         Request(STATE, decoding=Decoding(1, max_tokens=8, prefix=prefix)) for prefix in ("", "s", "", "si")
     ]
-    assert generator.together(asked) == [0, 2]
     assert [one.tactics[0].tactic for one in generator.suggest(asked)] == ["simp"] * 4
 
 

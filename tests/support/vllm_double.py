@@ -16,7 +16,7 @@ import pytest
 
 from pipeline.models.tactics.loop import TransformersLoop
 from pipeline.models.tactics.models import load_model
-from pipeline.models.tactics.requests import Batch, Decoding
+from pipeline.models.tactics.requests import Decoding
 
 _ENGINE = {"enable_prefix_caching", "enable_lora", "max_lora_rank"}
 """Those of EngineArgs that `LLM` takes beside its own."""
@@ -144,8 +144,7 @@ class LLM:
             else Decoding(params.n, "sampling", params.temperature)
         )
         loop.ends = self.ends or [*(params.stop_token_ids or ())]
-        (answers,) = loop.answers(Batch([prompt], decoding, [params.seed], params.max_tokens))
-        assert isinstance(answers, list)
+        (answers,) = loop.answers([prompt], decoding, [params.seed], most=params.max_tokens)
         return RequestOutput(
             [
                 CompletionOutput(

@@ -1,17 +1,15 @@
 """Generate the next tactics for many states at once with a tactic model, each with its log-probability.
 
 Requests with the same settings go to the model together. An answer that is no tactic is counted and left out
-(`tactic_text.read_tactic`); a failure on one request is reported in its answer, and the others are answered. The model
-itself runs in a loop: transformers' (`loop`), or vLLM's on a GPU (`vllm_loop`).
+(`tactic_text.read_tactic`). The model itself runs in a loop: transformers' (`loop`), or vLLM's on a GPU (`vllm_loop`).
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from transformers import PreTrainedTokenizerBase
@@ -21,7 +19,6 @@ from pipeline.models.errors import LearningError
 from pipeline.models.tactics.loop import TransformersLoop
 from pipeline.models.tactics.models import TacticModel, UnloadedModel
 from pipeline.models.tactics.requests import (
-    Batch,
     Completion,
     Decoding,
     Request,
@@ -54,24 +51,28 @@ class Loop(Protocol):
 
     positions: int
 
-    def batches(self, lengths: Sequence[int], wanted: int, most: int) -> Iterator[list[int]]:
-        """Return the numbers of prompts, by their lengths, to run together for `wanted` answers of `most` tokens."""
+    def answers(
+        self,
+        prompts: Sequence[Sequence[int]],
+        decoding: Decoding,
+        seeds: Sequence[int],
+        *,
+        most: int,
+        beginning: Sequence[int] = (),
+    ) -> list[list[Completion]]:
+        """Return each prompt's answers, the likeliest first, the unended last.
 
-    def answers(self, batch: Batch) -> list[list[Completion] | str]:
-        """Return each prompt's answers, the likeliest first, the unended last; a text is the reason for none."""
-
-
-@dataclass(slots=True)
-class GeneratorCounts:
-    """Counts of a generator: requests answered, batches, tokens written."""
-
-    requests: int = 0
-    batches: int = 0
-    written_tokens: int = 0
+        Args:
+            prompts: as tokens.
+            decoding: the number of answers, and their temperature.
+            seeds: of each prompt's draws.
+            most: tokens of an answer, end mark included.
+            beginning: tokens the model reads as its own text; no part of the answers.
+        """
 
 
 class Generator:
-    """Queries one model; `service.GenerationService` shares it between searches.
+    """Queries one model; `service.Batching` shares it between searches.
 
     Attributes:
         positions: the most tokens of prompt and answer together.
@@ -88,28 +89,18 @@ class Generator:
         self.prompts = model.prompts
         self.lengths = model.lengths
         self.positions = loop.positions
-        self.counts = GeneratorCounts()
         self._loop = loop
         self._tokenizer = model.tokenizer
         self._marks = marks_of(model.tokenizer)
-        # A waiting request is measured for each batch until it is in one.
-        self._ids = lru_cache(maxsize=1024)(self._tokenized)
-
-    def together(self, requests: Sequence[Request]) -> list[int]:
-        """Return the numbers of the requests in the first one's batch (`service.SuggestionModel`)."""
-        decoding = requests[0].decoding
-        same = [number for number, request in enumerate(requests) if request.decoding == decoding]
-        lengths = [len(self._ids(requests[number].state, requests[number].premises)) for number in same]
-        batches = self._loop.batches(lengths, decoding.candidates, self._most(decoding))
-        return [same[place] for place in sorted(next(batch for batch in batches if 0 in batch))]
 
     def suggest(self, requests: Sequence[Request]) -> list[Suggestions]:
         """Return tactics for each request, in the requests' order.
 
         Raises:
             PrefixTooLongError: a prefix leaves no room for the rest.
+            OutOfMemoryError: a request is too large.
         """
-        ids = [self._ids(request.state, request.premises) for request in requests]
+        ids = [self.prompts.ids(request.state, request.premises) for request in requests]
         result: dict[int, Suggestions] = {}
         groups: dict[Decoding, list[int]] = {}
         for number, request in enumerate(requests):
@@ -121,59 +112,39 @@ class Generator:
                 seeds=[requests[number].seed for number in members],
             )
             for number, answer in zip(members, answers, strict=True):
-                result[number] = self._read(answer, decoding.prefix, len(ids[number]))
+                result[number] = self._suggestions(answer, decoding.prefix, len(ids[number]))
         return [result[number] for number in range(len(requests))]
 
     def complete(
         self, prompts: Sequence[Sequence[int]], decoding: Decoding, *, seeds: Sequence[int]
-    ) -> list[list[Completion] | str]:
-        """Return the answers to prompts given as tokens, the best first; a text is the reason for none.
-
-        Raises:
-            PrefixTooLongError: the prefix leaves no room for the rest.
-        """
-        result: list[list[Completion] | str] = [""] * len(prompts)
-        beginning, whole = self._beginning(decoding.prefix), self._most(decoding)
-        most = whole - len(beginning)
-        if most < 1:
+    ) -> list[list[Completion]]:
+        """Return the answers to prompts given as tokens, the best first; errors as `suggest`'s."""
+        beginning = self._beginning(decoding.prefix)
+        whole = self.lengths.answer if decoding.max_tokens is None else decoding.max_tokens
+        if len(beginning) >= whole:
             raise PrefixTooLongError(
                 f"the prefix has {len(beginning)} tokens, and an answer of this model has {whole} at most"
             )
-        for numbers in self._loop.batches([len(prompt) for prompt in prompts], decoding.candidates, whole):
-            own, seeded = [prompts[number] for number in numbers], [seeds[number] for number in numbers]
-            answers = self._loop.answers(Batch(own, decoding, seeded, most, beginning))
-            self.counts.requests += len(numbers)
-            self.counts.batches += 1
-            self.counts.written_tokens += sum(written(one) for one in answers if not isinstance(one, str))
-            for number, answer in zip(numbers, answers, strict=True):
-                result[number] = answer
-        return result
+        most = whole - len(beginning)
+        return self._loop.answers(prompts, decoding, seeds, most=most, beginning=beginning)
 
     def text(self, completion: Completion) -> str:
         """Return an answer's text, without its prefix."""
         return str(self._tokenizer.decode(list(completion.ids)))
 
-    def _tokenized(self, state: str, premises: tuple[str, ...]) -> tuple[int, ...]:
-        return tuple(self.prompts.ids(state, premises))
-
-    def _most(self, decoding: Decoding) -> int:
-        return self.lengths.answer if decoding.max_tokens is None else decoding.max_tokens
-
     def _beginning(self, prefix: str) -> tuple[int, ...]:
         return tuple(self.prompts.answer_ids(prefix)[:-1]) if prefix else ()
 
-    def _read(self, answer: list[Completion] | str, prefix: str, prompt_tokens: int) -> Suggestions:
-        if isinstance(answer, str):
-            return Suggestions((), {}, answer)
+    def _suggestions(self, answers: Sequence[Completion], prefix: str, prompt_tokens: int) -> Suggestions:
         beginning = self._beginning(prefix)
 
         def text(completion: Completion) -> str:
             return self.text(replace(completion, ids=(*beginning, *completion.ids)))
 
-        result = read_answers(answer, text=text, marks=self._marks)
+        result = read_answers(answers, text=text, marks=self._marks)
         if prefix:
             result = beginning_with(prefix, result)
-        return replace(result, prompt_tokens=prompt_tokens, written_tokens=written(answer))
+        return replace(result, prompt_tokens=prompt_tokens, written_tokens=written(answers))
 
 
 def read_answers(

@@ -21,12 +21,19 @@ from torch import Tensor
 from transformers import DynamicCache, GenerationConfig, LogitsProcessorList
 
 from pipeline.models.batching import by_length, padded
+from pipeline.models.errors import LearningError
 from pipeline.models.tactics.models import TacticModel
-from pipeline.models.tactics.requests import Batch, Completion
+from pipeline.models.tactics.requests import Completion, Decoding, likeliest_first
 from store.text import first_line
 
 _SEEDS = 1 << 64
 _log = logging.getLogger(__name__)
+
+
+class OutOfMemoryError(LearningError):
+    """The device's memory is too small for one prompt's answers."""
+
+    reason = "out_of_memory"
 
 
 class TransformersLoop:
@@ -50,46 +57,76 @@ class TransformersLoop:
         self._max_tokens = max_tokens
         self._busy = threading.Lock()
 
-    def batches(self, lengths: Sequence[int], wanted: int, most: int) -> Iterator[list[int]]:
-        """Return the numbers of prompts in common batches: of like length, within the budget."""
+    def answers(
+        self,
+        prompts: Sequence[Sequence[int]],
+        decoding: Decoding,
+        seeds: Sequence[int],
+        *,
+        most: int,
+        beginning: Sequence[int] = (),
+    ) -> list[list[Completion]]:
+        """Return each prompt's answers (see `generate.Loop`).
 
-        def fits(prompts: int, shortest: int, longest: int) -> bool:
-            rows = prompts * wanted
+        Raises:
+            OutOfMemoryError: the device's memory is too small for a prompt alone.
+        """
+
+        def fits(count: int, shortest: int, longest: int) -> bool:
+            rows = count * decoding.candidates
             # More padding than text costs more than another batch.
             alike = longest <= 2 * shortest + 64
             return alike and rows <= self._max_rows and rows * (longest + most) <= self._max_tokens
 
+        result: list[list[Completion]] = [[]] * len(prompts)
         # An oversized prompt fails at once, not after all the others.
-        return by_length(lengths, fits, longest_first=True)
+        waiting = [*by_length([len(prompt) for prompt in prompts], fits, longest_first=True)]
+        while waiting:
+            batch = waiting.pop(0)
+            too_much = ""
+            try:
+                own, seeded = [prompts[number] for number in batch], [seeds[number] for number in batch]
+                with self._busy, torch.inference_mode():
+                    answers = self._decoded(own, decoding, seeded, most, beginning)
+            except torch.OutOfMemoryError as error:
+                too_much = first_line(error)
+            if not too_much:
+                for number, answer in zip(batch, answers, strict=True):
+                    result[number] = answer
+                continue
+            # Outside of the handler, so that the error no longer holds the batch's memory.
+            gc.collect()
+            torch.cuda.empty_cache()
+            if len(batch) == 1:
+                raise OutOfMemoryError(
+                    f"the device's memory is too small for {decoding.candidates} answers to "
+                    f"{len(prompts[batch[0]])} tokens ({too_much})"
+                )
+            _log.info("a batch of %d prompts does not fit into the device's memory; it is halved", len(batch))
+            half = len(batch) // 2
+            waiting[:0] = batch[:half], batch[half:]
+        return result
 
-    def answers(self, batch: Batch) -> list[list[Completion] | str]:
-        """Return each prompt's answers (see `generate.Loop`); a batch too large for the device's memory is halved."""
-        try:
-            with self._busy, torch.inference_mode():
-                return [*self._decoded(batch)]
-        except torch.OutOfMemoryError as error:
-            too_much = first_line(error)
-        # Outside of the handler, so that the error no longer holds the batch's memory.
-        gc.collect()
-        torch.cuda.empty_cache()
-        prompts, wanted = batch.prompts, batch.decoding.candidates
-        if len(prompts) == 1:
-            reason = f"the device's memory is too small for {wanted} answers to {len(prompts[0])} tokens"
-            _log.warning("%s (%s)", reason, too_much)
-            return [reason]
-        _log.info("a batch of %d prompts does not fit into the device's memory; it is halved", len(prompts))
-        return [answer for half in batch.halves() for answer in self.answers(half)]
-
-    def _decoded(self, batch: Batch) -> list[list[Completion]]:
-        candidates = batch.decoding.candidates
-        searches = batch.decoding.mode == "beams" and candidates > 1
+    def _decoded(
+        self,
+        prompts: Sequence[Sequence[int]],
+        decoding: Decoding,
+        seeds: Sequence[int],
+        most: int,
+        beginning: Sequence[int],
+    ) -> list[list[Completion]]:
+        candidates = decoding.candidates
+        searches = decoding.mode == "beams" and candidates > 1
         # A beam search multiplies its rows by itself.
-        given = self._read(batch, copies=1 if searches else candidates)
+        given = self._read(prompts, beginning, candidates, copies=1 if searches else candidates)
         begun = given.pop("begun")
-        device = self._model.device
-        scores = _BeamScores(candidates, begun, self.ends) if searches else _Draws(batch, self.ends, device)
+        scores = (
+            _BeamScores(candidates, begun, self.ends)
+            if searches
+            else _Draws(decoding, seeds, most, self.ends, self._model.device)
+        )
         request = GenerationConfig(
-            max_new_tokens=batch.most,
+            max_new_tokens=most,
             do_sample=False,
             eos_token_id=self.ends,
             pad_token_id=self._pad,
@@ -111,18 +148,17 @@ class TransformersLoop:
             total = scores.total(number, row if at is None else row[: at + 1])
             completions.append(Completion(tuple(row[:at]), total, at is not None and not math.isnan(total)))
         return [
-            sorted(
-                completions[first : first + candidates], key=lambda one: (not one.ended, -one.log_probability)
-            )
+            likeliest_first(completions[first : first + candidates])
             for first in range(0, len(completions), candidates)
         ]
 
-    def _read(self, batch: Batch, *, copies: int) -> dict[str, Any]:
+    def _read(
+        self, prompts: Sequence[Sequence[int]], beginning: Sequence[int], wanted: int, *, copies: int
+    ) -> dict[str, Any]:
         """Return the input of `generate`, with copies of each prompt, read once.
 
         "begun" is the number of a row's tokens before its answer.
         """
-        prompts, beginning, wanted = batch.prompts, batch.beginning, batch.decoding.candidates
         if self._encodes:
             ids, mask = padded(prompts, self._pad, self._model.device)
             encoded = self._model.get_encoder()(input_ids=ids, attention_mask=mask)
@@ -168,12 +204,13 @@ class _Draws:
     Its result leaves `generate` one token to take.
     """
 
-    def __init__(self, batch: Batch, ends: Sequence[int], device: torch.device) -> None:
-        decoding = batch.decoding
-        streams = [(seed % _SEEDS, number) for seed in batch.seeds for number in range(decoding.candidates)]
+    def __init__(
+        self, decoding: Decoding, seeds: Sequence[int], most: int, ends: Sequence[int], device: torch.device
+    ) -> None:
+        streams = [(seed % _SEEDS, number) for seed in seeds for number in range(decoding.candidates)]
         self._draws: Tensor | None = None
         if decoding.mode == "sampling":
-            drawn = np.stack([np.random.default_rng(stream).random(batch.most) for stream in streams])
+            drawn = np.stack([np.random.default_rng(stream).random(most) for stream in streams])
             self._draws = torch.from_numpy(drawn).to(device)
         self._temperature = decoding.temperature
         self._ends = torch.tensor(list(ends), device=device)

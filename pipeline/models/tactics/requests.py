@@ -54,33 +54,6 @@ class Decoding:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Prompts to answer together.
-
-    Attributes:
-        prompts: as tokens.
-        decoding: the number of answers, and the search for them.
-        seeds: of each prompt, for sampling.
-        most: tokens of an answer, end mark included.
-        beginning: tokens the model reads as its own text; no part of the answers.
-    """
-
-    prompts: Sequence[Sequence[int]]
-    decoding: Decoding
-    seeds: Sequence[int]
-    most: int
-    beginning: Sequence[int] = ()
-
-    def halves(self) -> tuple[Batch, Batch]:
-        """Return the batch in two parts, the first the smaller one."""
-        half = len(self.prompts) // 2
-        return (
-            replace(self, prompts=self.prompts[:half], seeds=self.seeds[:half]),
-            replace(self, prompts=self.prompts[half:], seeds=self.seeds[half:]),
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class Completion:
     """An answer. `ids` have no end mark.
 
@@ -91,6 +64,11 @@ class Completion:
     ids: tuple[int, ...]
     log_probability: float
     ended: bool
+
+
+def likeliest_first(answers: Sequence[Completion]) -> list[Completion]:
+    """Return a prompt's answers, the likeliest first, the unended last."""
+    return sorted(answers, key=lambda one: (not one.ended, -one.log_probability))
 
 
 @dataclass(frozen=True, slots=True)

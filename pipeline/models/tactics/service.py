@@ -1,12 +1,10 @@
 """Share one model between all the searches of a job: their requests are answered in batches.
 
-    async with GenerationService(generator) as service:
-        suggestions = await service.suggest(Request(state))
+    async with Batching(generator.suggest) as service:
+        suggestions = await service.ask(Request(state))
 
-The model works in a thread of its own, so the searches continue with Lean. While it works, requests gather; its next
-batch contains the oldest request, and the batch's callers get their answers as soon as it is done. Only with an idle
-model does the first request wait a moment for others. `Batching` serves any model: the progress model and the retriever
-use it too.
+The model works in a thread of its own, so the searches continue with Lean. While it works, requests gather; the oldest
+are its next batch. Only with an idle model does the first request wait a moment for others.
 """
 
 from __future__ import annotations
@@ -16,33 +14,21 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 from pipeline.models.errors import LearningError
 
-if TYPE_CHECKING:
-    from pipeline.models.tactics.requests import Request, Suggestions
-
 WAIT_S = 0.005
-AT_ONCE = 32
+AT_ONCE = 16
+"""With more requests in a batch, more searches wait for its last answer, and Lean waits for them."""
 Q = TypeVar("Q")
 A = TypeVar("A")
-T = TypeVar("T")
 
 
 class GenerationStoppedError(LearningError):
     """The service was closed before its answer."""
 
     reason = "stopped"
-
-
-class SuggestionModel(Protocol):
-    """The part of a generator for a service: `generate.Generator`, or another way to the same answers."""
-
-    def together(self, requests: Sequence[Request]) -> Sequence[int]:
-        """Return the numbers of the requests in the next batch; the first, the oldest, is in it."""
-
-    def suggest(self, requests: Sequence[Request]) -> list[Suggestions]: ...
 
 
 @dataclass(eq=False, slots=True)
@@ -62,7 +48,6 @@ class Batching(Generic[Q, A]):
     def __init__(
         self,
         answer: Callable[[Sequence[Q]], Sequence[A]],
-        together: Callable[[Sequence[Q]], Sequence[int]] | None = None,
         *,
         at_once: int = AT_ONCE,
         wait_s: float = WAIT_S,
@@ -70,14 +55,11 @@ class Batching(Generic[Q, A]):
     ) -> None:
         """Args:
         answer: answers a batch, in its order; called in a thread of its own, never twice at once.
-        together: returns the numbers of the waiting requests in the next batch, the first among them; called in the
-            same thread. None: all of them.
-        at_once: the number of waiting requests to consider for a batch.
+        at_once: the most requests of a batch.
         wait_s: the first request's wait for others while the model is idle.
         name: of the thread.
         """
         self._model = answer
-        self._together = together
         self._at_once = at_once
         self._wait_s = wait_s
         self._waiting: list[_PendingRequest[Q, A]] = []
@@ -139,29 +121,16 @@ class Batching(Generic[Q, A]):
                 await self._asked.wait()
                 await self._gather()
                 continue
-            batch = await self._next_batch()
-            taken = set(map(id, batch))
-            self._waiting = [one for one in self._waiting if id(one) not in taken]
+            batch, self._waiting = self._waiting[: self._at_once], self._waiting[self._at_once :]
             await self._answer(batch)
-
-    async def _next_batch(self) -> list[_PendingRequest[Q, A]]:
-        considered = self._waiting[: self._at_once]
-        if self._together is None:
-            return considered
-        requests = [one.asked for one in considered]
-        try:
-            chosen = await self._in_thread(self._together, requests)
-        # A bad request fails alone, when it is answered alone.
-        except Exception:  # noqa: BLE001
-            chosen = ()
-        return [considered[number] for number in chosen or (0,)]
 
     async def _answer(self, batch: Sequence[_PendingRequest[Q, A]]) -> None:
         batch = [one for one in batch if one.wanted]
         if not batch:
             return
+        asked = [one.asked for one in batch]
         try:
-            result = await self._in_thread(self._model, [one.asked for one in batch])
+            result = await asyncio.get_running_loop().run_in_executor(self._thread, self._model, asked)
             if len(result) != len(batch):
                 raise RuntimeError(f"the model gave {len(result)} answers to {len(batch)} requests")
         # The caller gets it; the service continues.
@@ -179,9 +148,6 @@ class Batching(Generic[Q, A]):
             if one.wanted:
                 one.answer.set_result(answer)
 
-    async def _in_thread(self, work: Callable[[Sequence[Q]], T], asked: Sequence[Q]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, work, asked)
-
     async def _gather(self) -> None:
         """Wait a moment for more, or until there are enough."""
         if self._closed or len(self._waiting) >= self._at_once:
@@ -191,25 +157,3 @@ class Batching(Generic[Q, A]):
             await asyncio.wait_for(self._enough.wait(), self._wait_s)
         except TimeoutError:
             return
-
-
-class GenerationService(Batching["Request", "Suggestions"]):
-    """Gathers requests to a generator into batches. Used on one event loop, as a context."""
-
-    def __init__(self, generator: SuggestionModel, *, at_once: int = AT_ONCE, wait_s: float = WAIT_S) -> None:
-        """Args:
-        generator: for this service alone.
-        at_once: the number of waiting requests to consider for a batch.
-        wait_s: the first request's wait for others while the model is idle.
-        """
-        super().__init__(
-            generator.suggest, generator.together, at_once=at_once, wait_s=wait_s, name="generator"
-        )
-
-    async def suggest(self, request: Request) -> Suggestions:
-        """Return tactics for a state.
-
-        Raises:
-            GenerationStoppedError: the service is closed. Also any error of the generator for this request alone.
-        """
-        return await self.ask(request)

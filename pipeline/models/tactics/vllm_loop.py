@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +22,7 @@ import torch
 
 from pipeline.models.adapters import ADAPTER
 from pipeline.models.tactics.models import UnloadedModel
-from pipeline.models.tactics.requests import Batch, Completion, Decoding
+from pipeline.models.tactics.requests import Completion, Decoding, likeliest_first
 from store.text import first_line
 
 _SHARE = 0.8
@@ -65,33 +65,35 @@ class VllmLoop:
         self.positions = int(self._engine.llm.model_config.max_model_len)
         self._end = model.prompts.end
 
-    def batches(self, lengths: Sequence[int], wanted: int, most: int) -> Iterator[list[int]]:  # noqa: ARG002
-        """Return all prompts as one batch: the engine makes its own."""
-        if lengths:
-            yield list(range(len(lengths)))
-
-    def answers(self, batch: Batch) -> list[list[Completion] | str]:
-        """Return each prompt's answers. See `generate.Loop`."""
+    def answers(
+        self,
+        prompts: Sequence[Sequence[int]],
+        decoding: Decoding,
+        seeds: Sequence[int],
+        *,
+        most: int,
+        beginning: Sequence[int] = (),
+    ) -> list[list[Completion]]:
+        """Return each prompt's answers (see `generate.Loop`); the engine makes its own batches."""
         from vllm import SamplingParams
         from vllm.inputs import TokensPrompt
 
-        decoding = batch.decoding
         alone = decoding.mode == "beams" and decoding.candidates == 1
         drawn = decoding.candidates if decoding.mode == "sampling" or alone else 2 * decoding.candidates
         with self._engine.busy:
             result = self._engine.llm.generate(
-                [TokensPrompt(prompt_token_ids=[*prompt, *batch.beginning]) for prompt in batch.prompts],
+                [TokensPrompt(prompt_token_ids=[*prompt, *beginning]) for prompt in prompts],
                 [
                     SamplingParams(
                         n=drawn,
                         seed=seed % _SEEDS,
                         temperature=0.0 if alone else decoding.temperature,
-                        max_tokens=batch.most,
+                        max_tokens=most,
                         stop_token_ids=[self._end],
                         logprobs=0,
                         detokenize=False,
                     )
-                    for seed in batch.seeds
+                    for seed in seeds
                 ],
                 use_tqdm=False,
                 lora_request=self._adapter,
@@ -102,8 +104,7 @@ class VllmLoop:
         completions = [self._completion(one) for one in outputs]
         if decoding.mode == "beams":
             completions = list({one.ids: one for one in completions}.values())
-        completions.sort(key=lambda one: (not one.ended, -one.log_probability))
-        return completions[: decoding.candidates]
+        return likeliest_first(completions)[: decoding.candidates]
 
     def _completion(self, output: Any) -> Completion:
         ids, ended = tuple(output.token_ids), output.finish_reason == "stop"

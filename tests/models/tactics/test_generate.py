@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +15,10 @@ from pipeline.models.errors import ModelError
 from pipeline.models.libraries import quiet_libraries
 from pipeline.models.loading import load_generator
 from pipeline.models.tactics.generate import Generator, PrefixTooLongError
-from pipeline.models.tactics.loop import TransformersLoop
+from pipeline.models.tactics.loop import OutOfMemoryError, TransformersLoop
 from pipeline.models.tactics.models import TacticModel, load_model
 from pipeline.models.tactics.requests import (
     OTHER_BEGINNING,
-    Batch,
     Completion,
     Decoding,
     Request,
@@ -89,7 +87,6 @@ def test_what_was_learned_comes_first_and_whole_for_every_state_of_a_batch(model
         assert best.tokens == len(tactic.encode()) + 1, "bytes, and the end mark"
         ranks = [one.log_probability for one in answer.tactics]
         assert ranks == sorted(ranks, reverse=True)
-    assert generator.counts.batches == 1
 
 
 def test_samples_of_what_was_learned_are_one_tactic_and_the_rest_are_counted(model: TacticModel) -> None:
@@ -111,8 +108,6 @@ def test_answers_come_in_the_order_of_the_requests_whatever_their_batches(model:
     assert [[one.tactic for one in answer.tactics] for answer in found] == [
         [one.tactic for one in answer.tactics] for answer in expected
     ]
-    assert (one_by_one.counts.batches, together.counts.batches) == (12, 2)
-    assert one_by_one.counts.requests == together.counts.requests == 12
     assert Generator(model).suggest([]) == []
 
 
@@ -137,7 +132,7 @@ class Says(Generator):
 
     def complete(
         self, prompts: Sequence[Sequence[int]], decoding: Decoding, *, seeds: Sequence[int]
-    ) -> list[list[Completion] | str]:
+    ) -> list[list[Completion]]:
         def completion(text: str | Completion) -> Completion:
             if isinstance(text, Completion):
                 return text
@@ -184,7 +179,7 @@ def test_a_model_that_never_stops_is_stopped_and_it_is_said(causal: TacticModel)
     (found,) = generator.suggest([Request("⊢ p", decoding=Decoding(candidates=2, max_tokens=5))])
     assert found.tactics == ()
     assert found.left_out == {"unended": 2}
-    assert generator.counts.written_tokens == 10
+    assert found.written_tokens == 10
 
 
 def test_a_state_of_any_length_and_any_characters_is_asked(causal: TacticModel) -> None:
@@ -193,65 +188,46 @@ def test_a_state_of_any_length_and_any_characters_is_asked(causal: TacticModel) 
     assert len(Generator(causal).suggest([Request(state, decoding=decoding) for state in states])) == 3
 
 
-def lengths_of(batches: list[list[int]], lengths: Sequence[int]) -> list[list[int]]:
-    return [[lengths[number] for number in batch] for batch in batches]
-
-
-def test_batches_are_of_like_length_and_within_the_budget(causal: TacticModel) -> None:
-    lengths = [10, 300, 12, 290, 700, 11, 13]
-    assert lengths_of(list(TransformersLoop(causal).batches(lengths, 4, 20)), lengths) == [
-        [700],
-        [300, 290],
-        [13, 12, 11, 10],
-    ]
-    assert lengths_of(list(TransformersLoop(causal, max_rows=8).batches([5] * 5, 4, 20)), [5] * 5) == [
-        [5, 5],
-        [5, 5],
-        [5],
-    ]
-    few = TransformersLoop(causal, max_tokens=4 * 2 * 60)
-    assert [len(batch) for batch in few.batches([40] * 5, 4, 20)] == [2, 2, 1]
-    assert [len(batch) for batch in few.batches([4000] * 2, 4, 20)] == [1, 1], "alone, but not refused"
-
-
-def test_the_next_batch_is_the_one_that_the_oldest_request_is_in(causal: TacticModel) -> None:
-    generator = Generator(causal, TransformersLoop(causal, max_rows=16))
-    other = Decoding(candidates=2, mode="sampling")
-    short, long = "⊢ p", "h : p\n" * 60 + "⊢ q"
-    requests = [
-        Request(short), Request(long), Request(short, decoding=other), Request(short + " q"), Request(long),
-        Request(long, decoding=other), Request(short + " r", decoding=other),
-    ]  # fmt: skip
-    order = []
-    waiting = list(requests)
-    while waiting:
-        chosen = generator.together(waiting)
-        order.append([requests.index(waiting[number]) for number in chosen])
-        waiting = [one for number, one in enumerate(waiting) if number not in chosen]
-    assert order == [[0, 3], [1, 1], [2, 6], [5]]
-
-
 class Watched(TransformersLoop):
-    """Notes how many prompts it is asked at once and by how many threads; has no room for some."""
+    """Notes the prompts that it is asked at once and the threads that ask; has no room for some."""
 
     def __init__(
-        self, model: TacticModel, room: Callable[[int, int], bool] = lambda _rows, _longest: True
+        self,
+        model: TacticModel,
+        room: Callable[[int, int], bool] = lambda _rows, _longest: True,
+        *,
+        max_rows: int = 64,
+        max_tokens: int = 1 << 16,
     ) -> None:
-        super().__init__(model)
-        self.room, self.sizes = room, list[int]()
+        super().__init__(model, max_rows=max_rows, max_tokens=max_tokens)
+        self.room, self.batches = room, list[list[int]]()
         self.inside, self.most = 0, 0
 
-    def _decoded(self, batch: Batch) -> list[list[Completion]]:
-        prompts = batch.prompts
-        self.sizes.append(len(prompts))
+    def _decoded(
+        self, prompts: Sequence[Sequence[int]], decoding: Decoding, *others: Any
+    ) -> list[list[Completion]]:
+        lengths = [len(prompt) for prompt in prompts]
+        self.batches.append(lengths)
         self.inside += 1
         self.most = max(self.most, self.inside)
         try:
-            if not self.room(len(prompts), max(map(len, prompts))):
+            if not self.room(len(prompts), max(lengths)):
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.\nMore words.")
-            return super()._decoded(batch)
+            return super()._decoded(prompts, decoding, *others)
         finally:
             self.inside -= 1
+
+
+def test_batches_are_of_like_length_and_within_the_budget(causal: TacticModel) -> None:
+    def batches(lengths: Sequence[int], max_rows: int = 64, max_tokens: int = 1 << 16) -> list[list[int]]:
+        loop = Watched(causal, max_rows=max_rows, max_tokens=max_tokens)
+        loop.answers([[1] * length for length in lengths], Decoding(4), [0] * len(lengths), most=2)
+        return loop.batches
+
+    assert batches([10, 300, 12, 290, 700, 11, 13]) == [[700], [300, 290], [13, 12, 11, 10]]
+    assert batches([5] * 5, max_rows=8) == [[5, 5], [5, 5], [5]]
+    assert batches([40] * 5, max_tokens=4 * 2 * 42) == [[40, 40], [40, 40], [40]]
+    assert batches([400] * 2, max_tokens=4 * 2 * 42) == [[400], [400]], "alone, but not refused"
 
 
 def test_two_threads_ask_a_model_one_after_the_other(causal: TacticModel) -> None:
@@ -259,25 +235,19 @@ def test_two_threads_ask_a_model_one_after_the_other(causal: TacticModel) -> Non
     generator = Generator(causal, loop)
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda _: generator.complete([[1, 2]], decoding, seeds=[0]), range(4)))
-    assert (loop.most, loop.sizes) == (1, [1] * 4)
+    assert (loop.most, loop.batches) == (1, [[2]] * 4)
 
 
-def test_a_batch_too_large_for_the_memory_is_halved_and_a_request_too_large_fails_alone(
-    causal: TacticModel, caplog: pytest.LogCaptureFixture
+def test_a_batch_too_large_for_the_memory_is_halved_and_a_request_too_large_is_refused(
+    causal: TacticModel,
 ) -> None:
     loop = Watched(causal, lambda rows, longest: rows == 1 and longest <= 100)
-    decoding = Decoding(candidates=2, max_tokens=2)
-    with caplog.at_level(logging.WARNING):
-        found = Generator(causal, loop).complete(
-            [[1] * 8, [1] * 8, [1] * 120, [2] * 8], decoding, seeds=[0] * 4
-        )
-    assert [isinstance(answer, list) for answer in found] == [True, True, False, True]
-    assert found[2] == "the device's memory is too small for 2 answers to 120 tokens"
-    assert "Tried to allocate 20 GiB" in caplog.text
-    assert loop.sizes == [1, 3, 1, 2, 1, 1]
-    (told,) = Generator(causal, Watched(causal, lambda *_: False)).suggest([Request("⊢ p")])
-    assert (told.tactics, told.left_out) == ((), {})
-    assert "memory is too small" in told.error
+    decoding, prompts = Decoding(candidates=2, max_tokens=2), [[1] * 8, [1] * 8, [2] * 8]
+    found = Generator(causal, loop).complete(prompts, decoding, seeds=[0] * 3)
+    assert found[0] == found[1] != found[2]
+    assert [len(batch) for batch in loop.batches] == [3, 1, 2, 1, 1]
+    with pytest.raises(OutOfMemoryError, match=r"2 answers to 120 tokens \(.* allocate 20 GiB\.\)"):
+        Generator(causal, loop).complete([[1] * 120], decoding, seeds=[0])
 
 
 def test_an_answer_goes_on_from_its_prefix_and_says_it(model: TacticModel) -> None:

@@ -20,7 +20,7 @@ from pipeline.models.tactics.job import evaluate
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Completion, Decoding, Request, Suggestions
 from pipeline.models.tactics.rows import NO_PREMISES, Row, Rows, read_rows
-from pipeline.models.tactics.service import GenerationService
+from pipeline.models.tactics.service import Batching
 from pipeline.models.tactics.training import encode
 from pipeline.models.tactics_job import row_premises
 from pipeline.prove.generator import GeneratorProposer
@@ -72,8 +72,8 @@ def test_a_row_is_learned_from_the_prompt_that_a_search_asks_with(
     async def search() -> None:
         generator = Generator(model)
         monkeypatch.setattr(generator, "complete", complete)
-        async with GenerationService(generator) as service:
-            proposer = GeneratorProposer(service.suggest, decoding=Decoding(), premises=ShownPremises(find))
+        async with Batching(generator.suggest) as service:
+            proposer = GeneratorProposer(service.ask, decoding=Decoding(), premises=ShownPremises(find))
             await proposer.propose(TacticRequest((GOAL,), (), 0))
 
     asyncio.run(search())

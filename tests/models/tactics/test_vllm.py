@@ -121,8 +121,8 @@ def test_vllm_itself_answers_as_transformers_does(tmp_path: Path) -> None:
         there.complete(prompts, greedy, seeds=[0] * 8),
         strict=True,
     ):
-        assert [one.ids for one in mine] == [one.ids for one in theirs]  # type: ignore[union-attr]
-        assert mine[0].log_probability == pytest.approx(theirs[0].log_probability, abs=0.05)  # type: ignore[union-attr]
+        assert [one.ids for one in mine] == [one.ids for one in theirs]
+        assert mine[0].log_probability == pytest.approx(theirs[0].log_probability, abs=0.05)
     drawn = Decoding(6, "sampling", max_tokens=12)
     first, again = (there.complete(prompts[:1], drawn, seeds=[7]) for _ in range(2))
     assert first == again

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import math
 import multiprocessing
 import threading
 from datetime import UTC, datetime, timedelta
@@ -57,13 +56,8 @@ def test_the_cap_holds_before_the_request_and_says_when_it_frees(ledger: Path) -
     today = spending(ledger)
     for _ in range(3):
         today.reserve(*MOST)
-    with pytest.raises(
-        SpendingCapError, match=r"\$3 a day.*\$3.0000 are spent.*\$1.0000.*2026-03-02 00:00"
-    ) as raised:
+    with pytest.raises(SpendingCapError, match=r"\$3 a day.*\$3.0000 are spent.*\$1.0000.*2026-03-02 00:00"):
         today.reserve(*MOST)
-    assert raised.value.cap_usd == 3.0
-    assert raised.value.spent_usd == pytest.approx(3.0)
-    assert raised.value.frees_at == datetime(2026, 3, 2, tzinfo=UTC)
 
 
 def test_a_cap_reached_to_the_cent_is_no_trouble_of_rounding(ledger: Path) -> None:
@@ -192,21 +186,9 @@ def test_a_cap_of_nothing_lets_only_free_models_be_asked(ledger: Path) -> None:
         spending(ledger, cap_usd=0.0).reserve(1, 0)
 
 
-@pytest.mark.parametrize("cap", [-1.0, math.nan, math.inf])
-def test_a_cap_that_is_no_amount_is_refused(ledger: Path, cap: float) -> None:
-    with pytest.raises(SpendingError, match="cap_usd"):
-        Spending(ledger=ledger, prices=PRICES, cap_usd=cap)
-
-
 def test_a_cap_without_a_ledger_is_refused() -> None:
     with pytest.raises(SpendingError, match="no ledger"):
         Spending(prices=PRICES, cap_usd=1.0)
-
-
-@pytest.mark.parametrize("price", [-0.1, math.nan, math.inf])
-def test_a_price_that_is_none_is_refused(price: float) -> None:
-    with pytest.raises(SpendingError, match="usd_per_million_completion"):
-        Prices(1.0, price)
 
 
 def test_without_prices_tokens_are_counted_and_dollars_are_unknown() -> None:
