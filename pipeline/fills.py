@@ -19,7 +19,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -34,6 +33,7 @@ from pipeline.jobs.protocol import JobError
 from pipeline.lean.source.globs import path_filter
 from pipeline.versions import Version, version_of
 from store.domain.keywords import PROVABLE_KINDS
+from store.files import folder_written_whole
 
 PARTS = ("train", "test", "known")
 _FILLED = (
@@ -109,18 +109,15 @@ def make(out: Path, sources: Sequence[Source], day: date) -> Benchmark:
     _keep_apart(rows, left_out)
     if out.exists():
         raise BenchmarkError(f"{out} is there already; name a new folder")
-    beside = out.with_name(f".{out.name}.new")
-    shutil.rmtree(beside, ignore_errors=True)
     counts = {part: len(rows[part]) for part in PARTS}
     benchmark = Benchmark(out, day.isoformat(), read, **counts, left_out=left_out)
     try:
-        beside.mkdir(parents=True)
-        for part in PARTS:
-            _write(beside / f"{part}.parquet", rows[part])
-        text = json.dumps(asdict(benchmark) | {"path": None}, indent=2, default=str)
-        (beside / "benchmark.json").write_text(text + "\n", encoding="utf-8")
-        check(beside, sources, day)
-        beside.rename(out)
+        with folder_written_whole(out) as new:
+            for part in PARTS:
+                _write(new / f"{part}.parquet", rows[part])
+            text = json.dumps(asdict(benchmark) | {"path": None}, indent=2, default=str)
+            (new / "benchmark.json").write_text(text + "\n", encoding="utf-8")
+            check(new, sources, day)
     except OSError as error:
         raise BenchmarkError(f"{out} cannot be written: {error.strerror}; name another folder") from error
     return benchmark

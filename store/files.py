@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -75,6 +76,24 @@ def write_whole(path: Path, content: str | bytes, *, flush_folder: bool = True) 
     """Write a file durably, whole or not at all; see `written_whole`."""
     with written_whole(path, flush_folder=flush_folder) as file:
         file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def folder_written_whole(place: Path) -> Iterator[Path]:
+    """Make a folder that gets the name `place`, durably, at the end of the block; after an error there is none.
+
+    `place` does not exist yet. A killed writer leaves a folder beside it, which the next one removes.
+    """
+    beside = place.with_name(f".new-{place.name}")
+    shutil.rmtree(beside, ignore_errors=True)
+    beside.mkdir(parents=True)
+    try:
+        yield beside
+        sync_tree(beside)
+        beside.rename(place)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    sync(place.parent)
 
 
 # ---- Locks

@@ -685,11 +685,7 @@ class LeanAgent(BaseAgent):
 
     def _learn(self, session: AgentSession, pinned: Pinned) -> list[CheckpointRow]:
         session.settings = self._watching([pinned])
-        ended = {
-            row.job: row
-            for row in session.work_off({"train", "evaluate"}, {pinned.at})
-            if row.kind == "train"
-        }
+        ended = {row.job: row for row in session.work_off({"train"}, {pinned.at})}
         session.settle_models()
         if any(row.state == "failed" for row in ended.values()):
             raise AgentError(_why_not_done(pinned, [*ended.values()], "train"))
@@ -702,7 +698,6 @@ class LeanAgent(BaseAgent):
         return result
 
     def _measured_checkpoint(self, session: AgentSession) -> str:
-        session.work_off({"evaluate"}, {pinned.at for pinned in self.repos})
         in_use = session.ask(partial(model_queries.checkpoint_in_use, model=RETRIEVER))
         if in_use is None:
             raise AgentError("no retriever is in use to be measured; call train() first")

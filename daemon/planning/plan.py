@@ -60,7 +60,6 @@ _FEW = 64
 _MOST_KEPT = 64
 """The number of repositories' groups whose specifications a plan keeps until its jobs begin."""
 _PLACES = {kind.name: place for place, kind in enumerate(BY_PRIORITY)}
-_LEARNS = frozenset(("evaluate", *TRAININGS))
 
 Key = tuple[float | int, ...]
 """The place of a job in the plan, the most urgent first; no two jobs have the same."""
@@ -475,7 +474,7 @@ class Planner:
             if change.job:
                 for row in queries.jobs_by_prefix(view, change.job):
                     about.add(row.repository or "")
-                    models = models or row.kind in _LEARNS
+                    models = models or row.kind in TRAININGS
             if change.proof:
                 about.update(row.repository for row in queries.proofs_by_prefix(view, change.proof))
         return about, models

@@ -1,9 +1,8 @@
-"""Plan the jobs to train the models, and to measure the retriever.
+"""Plan the jobs to train the models.
 
 A task is one repository's newest trace. A model learns it on top of its checkpoint in use, when enough
 theorems new to that chain have come. With Lean's reward in the settings, the tactic model then trains with
-it, once on each trace. The retriever in use is also measured on the newest test set of a task it did not
-learn, so both sides of every comparison are known.
+it, once on each trace.
 """
 
 from __future__ import annotations
@@ -21,7 +20,6 @@ from daemon.settings.models import GrpoSettings, Learning
 from pipeline.jobs.kinds import TRAINS, Kind
 from pipeline.jobs.spec import HUB_KEY, Spec, hub_key
 from pipeline.jobs.specs import (
-    EvaluateSpec,
     LearnedTask,
     RetrieverSpec,
     TrainGrpoSpec,
@@ -39,8 +37,6 @@ from store.view import model_queries, queries, trace_queries
 from store.view.model_queries import Learnable, Learned, ancestry
 from store.view.rows import BranchRow, OfferRow, TraceRow
 
-EVALUATED: ModelKind = "retriever"
-"""The model measured by the kind `evaluate`."""
 _LANE = "models"
 """The lane of trainings on the processor: one at a time. On GPUs each model has its own, and trains beside
 the others if GPUs are free."""
@@ -58,7 +54,7 @@ _REWARDS: Kind = "train_grpo"
 
 
 class TrainingJobs:
-    """Plans the due trainings and evaluations of repositories, and the builds before them."""
+    """Plans the due trainings of repositories, and the builds before them."""
 
     def __init__(self, look: Look, counted: Counted, build_first: BuildFirst) -> None:
         self._build_first = build_first
@@ -112,8 +108,6 @@ class _Training:
         yield from self._offered(repo)
         if not self._trains:
             return
-        if self._model == EVALUATED:
-            yield from self._evaluate(repo)
         trains = [*self._train(repo)]
         yield from trains
         if self._grpo is not None and not trains:
@@ -356,45 +350,6 @@ class _Training:
         """Return whether a trace has enough theorems new since a log position."""
         return trace.seq > since and self._new_theorems(trace, since) >= self._settings.train.new_theorems
 
-    def _evaluate(self, repo: Repo) -> Iterator[DueJob]:
-        """Yield the measurement of the checkpoint in use on the repository's newest test set, if it is
-        missing."""
-        in_use = self._in_use
-        if in_use is None:
-            return
-        newest = next(
-            (
-                learned
-                for learned in reversed(self._known)
-                if learned.repository == repo.key and learned.removed_at is None
-            ),
-            None,
-        )
-        # A checkpoint is measured on the tasks of its own chain when it is made.
-        if newest is None or newest in ancestry(self._known, in_use.checkpoint):
-            return
-        identity = job_id("evaluate", in_use.checkpoint, newest.job)
-        if not self._is_ready(identity) or not self._has_test_set(newest):
-            return
-        (row,) = queries.jobs_by_prefix(self._view, newest.job)
-        yield from self._jobs(
-            identity,
-            repo,
-            (row.branch or "", row.sha or ""),
-            kind="evaluate",
-            describes=f"evaluate the {_called(self._model)} {in_use.checkpoint} on {repo.key}",
-            spec=EvaluateSpec(
-                chain=self._settings.paths.models / self._model,
-                checkpoint=in_use.checkpoint,
-                dataset=self._dataset(newest),
-                name=repo.key,
-                repository=repo.key,
-                split="test",
-                config=self._config,
-                indices=self._settings.paths.embeddings / self._model,
-            ),
-        )
-
     def _new_theorems(self, trace: TraceRow, since: int) -> int:
         # The other models learn from every tactic, with or without premises.
         with_a: Learnable = "premise" if self._model == "retriever" else "tactic"
@@ -408,12 +363,6 @@ class _Training:
     @property
     def _parent(self) -> str | None:
         return None if self._in_use is None else self._in_use.checkpoint
-
-    def _has_test_set(self, learned: Learned) -> bool:
-        rows = model_queries.evaluations(self._view, learned.checkpoint)
-        return any(
-            row.repository == learned.repository and row.split.rpartition("/")[2] == "test" for row in rows
-        )
 
     def _dataset(self, learned: Learned) -> Path:
         """Return the frozen dataset of a task."""

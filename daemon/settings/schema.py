@@ -52,7 +52,6 @@ OF_SORT: dict[Kind, Sort] = {
     "train_tactics": "train",
     "train_grpo": "train",
     "train_progress": "train",
-    "evaluate": "train",
 }
 """The sort of a kind of job; other kinds only stop with everything."""
 
@@ -594,8 +593,8 @@ class Jobs(Section):
     """Wait before the second attempt, doubled for each further one. Lengthen it if faults last for hours"""
     limits: Annotated[dict[Kind, Limit], AfterValidator(_not_build)] = Field(default_factory=dict)
     """Limits of single kinds of jobs: `prove = { memory = "8G", timeout = "1h" }`. The kinds are `scan`,
-    `trace`, `prove`, `check`, `train`, `train_tactics`, `train_grpo`, `train_progress` and `evaluate`. Limits
-    of builds are in `[build]`. Give a kind its own if it alone needs more"""
+    `trace`, `prove`, `check`, `train`, `train_tactics`, `train_grpo` and `train_progress`. Limits of builds
+    are in `[build]`. Give a kind its own if it alone needs more"""
 
     def limit(self, kind: Kind) -> Limit:
         """Return the own limits of a kind."""

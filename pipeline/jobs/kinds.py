@@ -15,7 +15,6 @@ from pipeline.jobs.specs import (
     BumpSpec,
     CheckSpec,
     CountSpec,
-    EvaluateSpec,
     ProveSpec,
     ScanSpec,
     TraceSpec,
@@ -33,7 +32,6 @@ Kind = Literal[
     "trace",
     "prove",
     "bump",
-    "evaluate",
     "train",
     "train_tactics",
     "train_grpo",
@@ -61,7 +59,7 @@ class JobKind:
         stays: a job takes seconds, or waits for all others, and reads the daemon's mirror: it runs on the daemon's
             machine, whatever the engine.
         lean_processes: Lean processes of the job, each with a memory limit of its own; None: `[lean] repls` of them.
-        model: the model to train or measure.
+        model: the model to train.
     """
 
     name: Kind
@@ -161,16 +159,6 @@ BY_PRIORITY: tuple[JobKind, ...] = (
         long=True,
         in_worktree=True,
         lean_processes=2,  # one compiles, one searches
-    ),
-    JobKind(
-        "evaluate",
-        "pipeline.models",
-        EvaluateSpec,
-        frozenset({"evaluation_finished"}),
-        "raise [train] timeout",
-        "raise [train] memory, or lower eval_batch_size under [train.retriever]",
-        beside=True,
-        model="retriever",
     ),
     JobKind(
         "train",

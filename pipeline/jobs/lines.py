@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.spec import Spec
-from pipeline.jobs.specs import BumpSpec, CheckSpec, CountSpec, EvaluateSpec, ProveSpec, ScanSpec, TrainSpec
+from pipeline.jobs.specs import BumpSpec, CheckSpec, CountSpec, ProveSpec, ScanSpec, TrainSpec
 from store.domain.identity import event_id, proof_id
 from store.events.base import BlobRef, EventBody
 from store.events.models import CheckpointSaved, EvaluationFinished
@@ -216,7 +216,7 @@ def _check_body(body: EventBody, *, job: Assignment) -> None:
             _check_proof(body, job=job)
         case "bump":
             _check_bump(body, job=job)
-        case "train" | "train_tactics" | "train_grpo" | "train_progress" | "evaluate":
+        case "train" | "train_tactics" | "train_grpo" | "train_progress":
             _check_model(body, job=job)
 
 
@@ -291,16 +291,10 @@ def _check_effort(body: AttemptFinished) -> None:
 
 
 def _check_model(body: EventBody, *, job: Assignment) -> None:
-    """Refuse a trainer's checkpoint on another parent than its own; an evaluation must be of its own checkpoint."""
-    options: dict[str, str | None] = {"model": KINDS[job.kind].model}
-    match job.spec:
-        case TrainSpec(parent=parent):
-            options["parent"] = parent
-        case EvaluateSpec(checkpoint=checkpoint):
-            options["checkpoint"] = checkpoint
-        case _:
-            raise ValueError(f"{body.type}: the job was given no model")
-    for name, ours in options.items():
+    """Refuse facts of a training about another model, or a checkpoint on another parent than its own."""
+    if not isinstance(job.spec, TrainSpec):
+        raise ValueError(f"{body.type}: the job was given no model")
+    for name, ours in (("model", KINDS[job.kind].model), ("parent", job.spec.parent)):
         if getattr(body, name, ours) != ours:
             raise ValueError(f"{body.type}: {name} is {getattr(body, name)!r} and not {ours!r}")
 

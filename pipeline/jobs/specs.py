@@ -763,7 +763,7 @@ def what_is_judged(proof: ProofFound) -> tuple[object, ...]:
     )
 
 
-# ---- train, evaluate: one task on top of a checkpoint; measurements
+# ---- train: one task on top of a checkpoint; measurements
 
 
 class LearnedTask(Spec):
@@ -859,23 +859,3 @@ class TrainGrpoSpec(TrainTacticsSpec):
     folder: str = ""
     limits: PoolLimits
     grpo: GrpoSpec = GrpoSpec()
-
-
-class EvaluateSpec(Spec):
-    """Measure a retriever's checkpoint on one split of a dataset.
-
-    Attributes:
-        name: the task's.
-        repository: the task's repository; None: none.
-        config: fields of the training's configuration; None: those of the checkpoint.
-        indices: the folder of the premises' embeddings.
-    """
-
-    chain: Path
-    checkpoint: str
-    dataset: Path
-    name: str
-    repository: str | None = None
-    split: Literal["test", "val"] = "test"
-    config: dict[str, JsonValue] | None = None
-    indices: Path

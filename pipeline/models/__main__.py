@@ -1,4 +1,4 @@
-"""The jobs for training and measuring: `python -m pipeline.models --spec spec.json`.
+"""The jobs of training: `python -m pipeline.models --spec spec.json`.
 
 The specification names the kind.
 """
@@ -21,7 +21,6 @@ _JOBS: Mapping[Kind, tuple[str, str]] = {
     "train_tactics": ("tactics_job", "train"),
     "train_grpo": ("tactics_job", "train_grpo"),
     "train_progress": ("progress.job", "train"),
-    "evaluate": ("retriever.job", "evaluate_checkpoint"),
 }
 
 

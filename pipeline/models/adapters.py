@@ -28,7 +28,7 @@ from typing import Any, Literal
 
 from pipeline.models.curve import CURVE
 from pipeline.models.errors import ModelError
-from pipeline.models.model_files import ADAPTERS, begun, file_digest, read_about
+from pipeline.models.model_files import ADAPTERS, file_digest, read_about
 
 ADAPTER = "adapter_config.json"
 BASE = "base.json"
@@ -120,16 +120,6 @@ def adapters_of(model: str | Path) -> Mapping[str, Path]:
         return {}
     named: Mapping[str, str] = (read_about(folder) or {}).get("adapters", {})
     return {repository: folder / ADAPTERS / name for repository, name in named.items()}
-
-
-def adapter_digest(model: str | Path, repository: str) -> str:
-    """Return the SHA-256 of the weights of a repository's adapter in a checkpoint; "" without one.
-
-    Raises:
-        CheckpointError: the checkpoint's description cannot be read.
-    """
-    own = adapters_of(model).get(repository)
-    return "" if own is None else begun(own)
 
 
 def model_for(model: str | Path, repository: str | None) -> str:

@@ -28,16 +28,16 @@ from pipeline.models.errors import CheckpointError, ConfigError
 from pipeline.models.model_files import (
     DESCRIPTION,
     changed_file,
+    file_digest,
+    files_in,
     locked_folder,
+    new_folder,
     read_about,
     start_of,
     weights_digest,
     weights_of,
-    write_model,
-    writing,
 )
 from pipeline.models.ranks import is_first, meet
-from store.files import sync
 
 _RUNS = ".runs"
 _ID = re.compile("[0-9a-f]{16}")
@@ -356,7 +356,6 @@ class Chain:
             meet()
             return self.read(step.checkpoint)
         place = self.path(step.checkpoint)
-        beside = self.folder / f".new-{step.checkpoint}"
         about = facts.about
         if step.others is not None:
             write, adapters = beside_others(step.task.name, step.others, write)
@@ -373,16 +372,16 @@ class Chain:
             f"the checkpoint {step.checkpoint} cannot be written to {self.folder}",
             "Make room, then run it again: it continues from the saved files of its run",
         )
-        with writing(beside, failed):
-            made = Checkpoint.of_json(write_model(beside, write, described))
+        with new_folder(place, failed) as new:
+            write(new)
+            content = described({name: file_digest(new / name) for name in files_in(new)})
+            (new / DESCRIPTION).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
             if place.exists():
                 # Without a description: an interrupted copy of this very checkpoint. Nothing replaces a whole one.
                 shutil.rmtree(place)
-            beside.rename(place)
-            sync(self.folder)
         shutil.rmtree(self.run(step.checkpoint), ignore_errors=True)
         meet()
-        return made
+        return Checkpoint.of_json(content)
 
 
 def checkpoint_id(

@@ -1,16 +1,16 @@
 """Datasets in LeanDojo's format: a reader of their splits, and the folders of jobs' training data.
 
-    <chain>/.datasets/<job>/    the training, validation and test data of the job's model
+    <chain>/.datasets/<job>/             the training, validation and test data of the job's model
+    <chain>/.datasets/<job>/measured/    the job's measurements
 
-A task's test split must not change after the training, however the repository grows: a job's dataset is exported once
-and then read-only. A job started again finds the dataset of its first attempt, and so continues its training. Imports
-neither torch nor the store: a dataset's folder is enough to read it.
+A task's test split must not change after the training, however the repository grows: a job's dataset is exported
+once. A job started again finds the dataset of its first attempt, and so continues its training. Imports neither torch
+nor the store: a dataset's folder is enough to read it.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
@@ -114,55 +114,20 @@ def dataset_of(chain: Path, job: str) -> Path:
     return chain / _DATASETS / job
 
 
-def freeze(chain: Path, job: str, export: Callable[[Path], object]) -> Path:
-    """Return a job's dataset, exported if it is not there yet; from then on it is read-only.
-
-    Args:
-        chain: the folder of checkpoints.
-        job: the training job's id.
-        export: writes the dataset into the folder it receives, completely or not at all.
-
-    Raises:
-        OSError: the chain's folder cannot be written. And the errors of `export`.
-    """
-    place = dataset_of(chain, job)
-    if not place.exists():
-        place.parent.mkdir(parents=True, exist_ok=True)
-        export(place)
-    # Also for an attempt killed between the two.
-    _set_modes(place, folders=0o555, files=0o444)
-    return place
+def measurements_of(chain: Path, job: str) -> Path:
+    """Return the folder of a training job's measurements, in that of its dataset."""
+    return dataset_of(chain, job) / "measured"
 
 
-def forget(chain: Path, job: str) -> None:
-    """Remove the dataset of a job that will never make a checkpoint.
-
-    Raises:
-        OSError: it cannot be removed.
-    """
-    place = dataset_of(chain, job)
-    if place.exists():
-        _set_modes(place, folders=0o755, files=0o444)
-        shutil.rmtree(place)
-
-
-def forget_others(chain: Path, keep: Collection[str]) -> None:
+def keep_datasets(chain: Path, jobs: Collection[str]) -> None:
     """Remove the datasets of all other jobs: they were given up before they made a checkpoint.
 
     Raises:
         OSError: one cannot be removed.
     """
     for place in (chain / _DATASETS).glob("*"):
-        if place.name not in keep:
-            forget(chain, place.name)
-
-
-def _set_modes(place: Path, *, folders: int, files: int) -> None:
-    for parent, _, names in os.walk(place):
-        # The folder first: a read-only folder still allows changing its files' modes.
-        Path(parent).chmod(folders)
-        for name in names:
-            Path(parent, name).chmod(files)
+        if place.name not in jobs:
+            shutil.rmtree(place)
 
 
 def exported_position(dataset: Path) -> int:

@@ -15,15 +15,14 @@ import importlib.metadata
 import json
 import platform
 import re
-import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pipeline.models.curve import CURVE
 from pipeline.models.errors import CheckpointError, disk_reason
-from store.files import sync_tree
+from store.files import folder_written_whole
 
 DESCRIPTION = "checkpoint.json"
 ADAPTERS = "adapters"
@@ -128,29 +127,20 @@ def read_about(folder: Path, *, verify: bool = False) -> dict[str, Any] | None:
     return about
 
 
-def write_model(
-    folder: Path, write: Callable[[Path], object], describe: Callable[[dict[str, str]], dict[str, Any]]
-) -> dict[str, Any]:
-    """Write a model and its description into a new folder, flushed; return the description."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    write(folder)
-    content = describe({name: file_digest(folder / name) for name in files_in(folder)})
-    (folder / DESCRIPTION).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-    sync_tree(folder)
-    return content
-
-
 @contextmanager
-def writing(beside: Path, failed: tuple[str, str]) -> Iterator[None]:
-    """Turn a disk's error into a CheckpointError with `failed` (message, remedy), and remove the folder `beside`."""
+def new_folder(place: Path, failed: tuple[str, str]) -> Iterator[Path]:
+    """Make a folder, whole or not at all (`folder_written_whole`).
+
+    Raises:
+        CheckpointError: the disk refused; it says `failed` (message, remedy).
+    """
     # Not at the top: the daemon imports this module, and has no safetensors.
     from safetensors import SafetensorError
 
     try:
-        yield
+        with folder_written_whole(place) as new:
+            yield new
     except (OSError, SafetensorError, CheckpointError) as error:
-        shutil.rmtree(beside, ignore_errors=True)
         raise CheckpointError(f"{failed[0]} ({disk_reason(error)}). {failed[1]}") from error
 
 

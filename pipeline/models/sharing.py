@@ -22,36 +22,43 @@ from pipeline.models.adapters import ADAPTER, BASE, adapters_of, base_of
 from pipeline.models.chain import Chain
 from pipeline.models.errors import LearningError
 from pipeline.models.measures import BASELINES, baselines_of
-from pipeline.models.model_files import DESCRIPTION, begun, read_about, writing
-from store.events.models import ModelKind
-from store.files import sync, sync_tree
+from pipeline.models.model_files import ADAPTERS, DESCRIPTION, begun, new_folder
 from store.promotion import task_name
 from store.text import clean
 from store.view import model_queries
 from store.view.rows import CheckpointRow, EvaluationRow
 
 Format = Literal["sentence-transformers", "transformers", "peft"]
-FORMATS: Mapping[ModelKind, tuple[Format, ...]] = {
-    "retriever": ("sentence-transformers",),
-    "tactics": ("transformers", "peft"),
-    "progress": ("transformers",),
-}
-"""The formats of each model, the usual one first."""
-CARD = "README.md"
-_STAY = (DESCRIPTION, BASE, "training_args.bin")
-_TASKS: Mapping[ModelKind, tuple[str, str]] = {
+_STAY = (DESCRIPTION, BASE, ADAPTERS, "training_args.bin")
+_TASKS: Mapping[str, tuple[str, str]] = {
     "retriever": ("sentence-similarity", "premise retrieval"),
     "tactics": ("text-generation", "tactic prediction"),
     "progress": ("text-classification", "steps that remain"),
 }
 """The hub's name of a model's task, and ours."""
-
-
 _SIDES = {
     "random": "Theorems of the test side of the split, which is by a hash of the statement, were not trained on.",
     "novel_premises": (
         "The split is LeanDojo's novel_premises: each proof of its test side uses a premise that no proof that was "
         "trained on uses."
+    ),
+}
+_LOAD: Mapping[tuple[str, Format], str] = {
+    ("retriever", "sentence-transformers"): (
+        "from sentence_transformers import SentenceTransformer\n\n"
+        'model = SentenceTransformer("FOLDER")\nscores = model.similarity(model.encode(states), model.encode(premises))'
+    ),
+    ("tactics", "transformers"): (
+        "from transformers import AutoModelForCausalLM\n\n"
+        'model = AutoModelForCausalLM.from_pretrained("FOLDER")'
+    ),
+    ("tactics", "peft"): (
+        "from peft import AutoPeftModelForCausalLM\n\n"
+        'model = AutoPeftModelForCausalLM.from_pretrained("FOLDER")'
+    ),
+    ("progress", "transformers"): (
+        "from transformers import AutoModelForSequenceClassification\n\n"
+        'model = AutoModelForSequenceClassification.from_pretrained("FOLDER")'
     ),
 }
 
@@ -90,10 +97,6 @@ class Shared:
             )
 
     @property
-    def model(self) -> ModelKind:
-        return next(kind for kind in FORMATS if kind == self.row.model)
-
-    @property
     def folder(self) -> Path:
         checkpoint = self.chain / self.row.checkpoint
         return checkpoint if self.repository is None else adapters_of(checkpoint)[self.repository]
@@ -103,26 +106,12 @@ class Shared:
         """The repositories behind the shared weights."""
         return self.repositories if self.repository is None else (self.repository,)
 
-    def format(self, wanted: str | None) -> Format:
-        """Return a format by its name; None: an adapter as one, else the model's usual one.
-
-        Raises:
-            SharingError: the model has no such format.
-        """
-        known = FORMATS[self.model]
-        adapter = (self.folder / ADAPTER).is_file()
-        if wanted is None:
-            return "peft" if adapter and "peft" in known else known[0]
-        result = next((one for one in known if one == wanted), None)
-        if result is None:
-            raise SharingError(
-                f"{wanted}: no format of a {self.model} model, which has {' and '.join(known)}"
-            )
-        if result == "peft" and not adapter:
-            raise SharingError(
-                f"{self.row.checkpoint} has every weight, and no adapter. Take --format transformers"
-            )
-        return result
+    @property
+    def formats(self) -> tuple[Format, ...]:
+        """The formats to write it in, the usual one first."""
+        if self.row.model == "retriever":
+            return ("sentence-transformers",)
+        return ("peft", "transformers") if (self.folder / ADAPTER).is_file() else ("transformers",)
 
 
 def shared_of(
@@ -156,42 +145,32 @@ def write_shared(shared: Shared, out: Path, wanted: str | None = None) -> Format
     Args:
         shared: the checkpoint.
         out: the folder to make.
-        wanted: the format; None as `Shared.format`.
+        wanted: the format; None: the usual one.
 
     Raises:
         SharingError: there is no such format, or the folder exists already.
         CheckpointError: the checkpoint is missing or damaged, or the disk refused.
         ModelError: an adapter's base cannot be loaded.
     """
-    written = shared.format(wanted)
+    if wanted is not None and wanted not in shared.formats:
+        raise SharingError(
+            f"{wanted}: no format of {shared.row.checkpoint}, which has {' and '.join(shared.formats)}"
+        )
+    written = next(one for one in shared.formats if wanted in (None, one))
     if out.exists():
         raise SharingError(f"{out} is there already: name a folder that is not, nothing is overwritten")
     Chain(shared.chain).read(shared.row.checkpoint, verify=True)
-    beside = out.with_name(f".{out.name}.part")
-    shutil.rmtree(beside, ignore_errors=True)
-    with writing(beside, (f"{out} cannot be written", "Make room, or name another folder")):
-        beside.mkdir(parents=True)
-        if written != "peft" and (shared.folder / ADAPTER).is_file():
+    with new_folder(out, (f"{out} cannot be written", "Make room, or name another folder")) as beside:
+        if (shared.folder / ADAPTER).is_file() and written != "peft":
             _merge(shared, beside)
         else:
-            _copy(shared, beside)
+            shutil.copytree(shared.folder, beside, ignore=shutil.ignore_patterns(*_STAY), dirs_exist_ok=True)
         if written == "peft":
             _name_base(shared, beside)
         if written == "sentence-transformers":
             _write_modules(beside, shared.row.config)
-        (beside / CARD).write_text(card(shared, written), encoding="utf-8")
-        sync_tree(beside)
-        beside.rename(out)
-        sync(out.parent)
+        (beside / "README.md").write_text(card(shared, written), encoding="utf-8")
     return written
-
-
-def _copy(shared: Shared, out: Path) -> None:
-    checkpoint = shared.chain / shared.row.checkpoint
-    about = read_about(checkpoint) or {"files": {}}
-    for path in (checkpoint / name for name in about["files"]):
-        if path.parent == shared.folder and path.name not in _STAY:
-            shutil.copyfile(path, out / path.name)
 
 
 def _merge(shared: Shared, out: Path) -> None:
@@ -205,12 +184,10 @@ def _merge(shared: Shared, out: Path) -> None:
     source = shared.folder
     adapted: Any
     with quiet_libraries():
-        if shared.model == "retriever":
+        if shared.row.model == "retriever":
             base = base_of(source)
-            adapted, tokenizer = (
-                PeftModel.from_pretrained(load_encoder(base), str(source)),
-                load_tokenizer(base),
-            )
+            adapted = PeftModel.from_pretrained(load_encoder(base), str(source))
+            tokenizer = load_tokenizer(base)
         else:
             result = load_model(source)
             adapted, tokenizer = result.model, result.tokenizer
@@ -261,26 +238,6 @@ def _write_modules(out: Path, config: Mapping[str, Any]) -> None:
     (out / "2_Normalize").mkdir()
 
 
-_LOAD: Mapping[tuple[str, Format], str] = {
-    ("retriever", "sentence-transformers"): (
-        "from sentence_transformers import SentenceTransformer\n\n"
-        'model = SentenceTransformer("FOLDER")\nscores = model.similarity(model.encode(states), model.encode(premises))'
-    ),
-    ("tactics", "transformers"): (
-        "from transformers import AutoModelForCausalLM\n\n"
-        'model = AutoModelForCausalLM.from_pretrained("FOLDER")'
-    ),
-    ("tactics", "peft"): (
-        "from peft import AutoPeftModelForCausalLM\n\n"
-        'model = AutoPeftModelForCausalLM.from_pretrained("FOLDER")'
-    ),
-    ("progress", "transformers"): (
-        "from transformers import AutoModelForSequenceClassification\n\n"
-        'model = AutoModelForSequenceClassification.from_pretrained("FOLDER")'
-    ),
-}
-
-
 def card(shared: Shared, written: Format) -> str:
     """Return a checkpoint's model card, with the hub's metadata above it.
 
@@ -291,7 +248,7 @@ def card(shared: Shared, written: Format) -> str:
     from huggingface_hub import EvalResult, ModelCardData
 
     row = shared.row
-    task, ours = _TASKS[shared.model]
+    task, ours = _TASKS[row.model]
     tests = [
         one
         for one in shared.evaluations

@@ -19,13 +19,13 @@ from pipeline.models.errors import CheckpointError
 from pipeline.models.model_files import (
     DESCRIPTION,
     MODEL_FILES,
+    file_digest,
+    files_in,
     locked_folder,
-    write_model,
-    writing,
+    new_folder,
 )
 from store.files import sync
 
-_NEW = ".new"
 _READY = ".ready"
 _LOCK = ".lock"
 
@@ -52,15 +52,14 @@ def publish(folder: Path, write: Callable[[Path], object], about: Mapping[str, A
         CheckpointError: the disk refused; the model before is as it was.
     """
     settle(folder)
-    beside = folder / _NEW
     failed = (
         f"the model cannot be written to {folder}",
         "Make room, then run it again: the earlier files of the folder are unchanged",
     )
-    with writing(beside, failed):
-        write_model(beside, write, lambda files: {**about, "files": files})
-        beside.rename(folder / _READY)
-        sync(folder)
+    with new_folder(folder / _READY, failed) as new:
+        write(new)
+        content = {**about, "files": {name: file_digest(new / name) for name in files_in(new)}}
+        (new / DESCRIPTION).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
     settle(folder)
 
 

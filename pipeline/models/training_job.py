@@ -3,17 +3,12 @@
 Each model has a `TrainingJob`; its parameters are a `TrainSpec`.
 
 The job's inputs are the task's dataset. Its first attempt copies them into the chain's folder, where they stay
-read-only (`pipeline.models.datasets.dataset_of(chain, job)`): with its checkpoint the dataset becomes one of the later
-jobs' `tasks`.
+(`pipeline.models.datasets.dataset_of`): with its checkpoint the dataset becomes one of the later jobs' `tasks`.
 
 It emits `checkpoint_saved`, then one `evaluation_finished` for each test split, the earlier tasks' first and its own
 last, one for its own val split, and one of the checkpoint it began from, on its own test split; a split with nothing to
-measure has none and is listed in the result's `unmeasured`. A job started again repeats the kept measurements word for
-word, and makes the missing ones:
-
-    <chain>/.evaluations/<hash>.json      the measurement, as the event has it, and its scores
-
-An unchanged adapter of a repository is measured once, whatever checkpoint holds it.
+measure has none and is listed in the result's `unmeasured`. A job started again repeats its measurements word for word,
+and makes the missing ones: they lie beside its dataset.
 
 A job with a folder in its specification does not train: it takes the model in the folder (`pipeline.models.added`), and
 measures it in the same way.
@@ -33,35 +28,33 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from pydantic import BaseModel
+from pydantic import TypeAdapter
 
 from pipeline.jobs.protocol import BAD_INPUT, JobError, JobSpec, Recorded, Reporter
 from pipeline.jobs.specs import DATASET, TrainSpec
-from pipeline.models.adapters import adapter_digest, base_of, name_base
+from pipeline.models.adapters import base_of, name_base
 from pipeline.models.added import add
 from pipeline.models.chain import Chain, Checkpoint
 from pipeline.models.config import Config
 from pipeline.models.curve import CURVE
-from pipeline.models.datasets import TaskData, exported_position, forget, forget_others, freeze
+from pipeline.models.datasets import TaskData, dataset_of, exported_position, keep_datasets, measurements_of
 from pipeline.models.errors import (
     CheckpointError,
     ConfigError,
-    DatasetError,
     LearningError,
     ModelError,
     NothingToLearnError,
 )
 from pipeline.models.measures import Evaluation, with_bounds
-from pipeline.models.model_files import file_digest, weights_of
+from pipeline.models.model_files import weights_of
 from pipeline.models.ranks import is_first, join, world
 from pipeline.models.together import learn_together
 from store.domain.identity import short_hash
 from store.errors import LogError
 from store.events.base import BlobRef
 from store.events.models import CheckpointSaved, EvaluationFinished, ModelKind
-from store.files import sync, sync_tree, write_whole
+from store.files import folder_written_whole, write_whole
 
-_EVALUATIONS = ".evaluations"
 _REPORT_EVERY_S = 1.0
 _DAY_S = 86_400.0
 T = TypeVar("T")
@@ -69,6 +62,7 @@ C = TypeVar("C", bound=Config)
 M = TypeVar("M")
 OnStep = Callable[[int, int], object]
 """Takes (steps done, steps in all)."""
+_MEASUREMENT = TypeAdapter(Evaluation)
 
 
 def stream_of(model: ModelKind) -> str:
@@ -122,164 +116,21 @@ class StepReports:
             self._reporter.progress(done, total, self._note)
 
 
-class Measuring(abc.ABC, Generic[C]):
-    """Measures checkpoints of a chain, and records each measurement as an event. `C` is the model's configuration."""
+class TrainingJob(abc.ABC, Generic[C]):
+    """A job that trains one model; see the module. `C` is the model's configuration."""
 
     model: ClassVar[ModelKind]
 
-    def __init__(self, chain: Chain, config: C, job: str, reporter: Reporter) -> None:
-        self.chain = chain
-        self.measured_with = config
-        self.job = job
-        self.reporter = reporter
-        self._loaded: tuple[str, Any] | None = None
-
-    def loaded(self, source: str | Path, load: Callable[[str], M]) -> M:
-        """Return a model's folder as loaded by `load`; the last one stays loaded."""
-        if self._loaded is None or self._loaded[0] != str(source):
-            # Before the next is loaded: the GPU might not hold two.
-            self._loaded = None
-            self._loaded = str(source), load(str(source))
-        found: M = self._loaded[1]
-        return found
-
-    @abc.abstractmethod
-    def paths(self, task: TaskData, split: str) -> tuple[Path, ...]:
-        """Return the dataset's files behind a measurement, there or not."""
-
-    @abc.abstractmethod
-    def settings(self) -> list[Any]:
-        """Return the other values behind a measurement."""
-
-    @abc.abstractmethod
-    def measure(self, checkpoint: str, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
-        """Measure a checkpoint on one split of a task, with its files there.
-
-        Raises:
-            NothingToLearnError: there is nothing to measure.
-            LearningError: the dataset or the checkpoint cannot be used.
-        """
-
-    def record(
-        self, checkpoint: str, task: TaskData, split: str, *, repository: str | None
-    ) -> EvaluationFinished | str:
-        """Measure a checkpoint on one split of a task and report it, or return the reason for not measuring.
-
-        Raises:
-            LearningError: the dataset or the checkpoint cannot be used.
-            OSError: the measurement cannot be written, or the dataset not be read.
-        """
-        try:
-            body = self._measured(checkpoint, task, split, repository)
-        except NothingToLearnError as error:
-            return str(error)
-        # With the job: another job with the same measurement records its own event.
-        self.reporter.events([Recorded(stream_of(self.model), body, (body.evaluation, self.job))])
-        return body
-
-    def _measured(
-        self, checkpoint: str, task: TaskData, split: str, repository: str | None
-    ) -> EvaluationFinished:
-        paths = self.paths(task, split)
-        for path in paths:
-            if not path.is_file():
-                raise DatasetError(f"{task.name}: {path} is not there")
-        read, settings = [file_digest(path) for path in paths], json.dumps(self.settings())
-        version = str(EvaluationFinished.schema_version)
-
-        def known_by(model: str) -> str:
-            return short_hash("evaluation", version, model, task.name, split, *read, settings)
-
-        evaluation, adapter = known_by(checkpoint), adapter_digest(self.chain.path(checkpoint), task.name)
-        path = self.chain.folder / _EVALUATIONS / f"{known_by(adapter or checkpoint)}.json"
-        kept = _read_kept(path)
-        if kept is not None:
-            self.reporter.stage(kept.scores.encode())
-            of_this = {
-                "repository": repository,
-                "job": self.job,
-                "checkpoint": checkpoint,
-                "evaluation": evaluation,
-            }
-            return kept.body.model_copy(update=of_this)
-        reports = StepReports(self.reporter, f"measuring {task.name}, {split}")
-        found = self.measure(checkpoint, task, split, reports)
-        scores = json.dumps(found.scores)
-        body = EvaluationFinished(
-            model=self.model,
-            evaluation=evaluation,
-            checkpoint=checkpoint,
-            repository=repository,
-            split=self.measured_with.task_split(split),
-            dataset=found.dataset,
-            metrics=with_bounds(found.metrics),
-            n=found.n,
-            scores=self.reporter.stage(scores.encode()),
-            seconds=found.seconds,
-            job=self.job,
-        )
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, _Kept(body=body, scores=scores).model_dump_json())
-        return body
-
-
-class _Kept(BaseModel):
-    """A measurement on disk: its event, and the event's payload."""
-
-    body: EvaluationFinished
-    scores: str
-
-
-def _read_kept(path: Path) -> _Kept | None:
-    try:
-        return _Kept.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except ValueError as error:
-        raise CheckpointError(
-            f"{path}, a measurement, cannot be read ({error}). Remove it: it is made again"
-        ) from error
-
-
-def dataset_taken(spec: JobSpec[Any], chain: Path) -> Path:
-    """Return the folder of a job's dataset, made of its inputs at the first call.
-
-    Raises:
-        JobError: an input is missing or damaged.
-        OSError: the chain's folder cannot be written.
-    """
-
-    def take(place: Path) -> None:
-        new = place.with_name(f".new-{place.name}")
-        shutil.rmtree(new, ignore_errors=True)
-        try:
-            for one in spec.inputs.files:
-                target = new / one.name.removeprefix(DATASET)
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(spec.input(one.name), target)
-            if not new.is_dir():
-                raise JobError(
-                    BAD_INPUT, f"there are no inputs {DATASET}…", remedy="nothing: they are frozen anew"
-                )
-            sync_tree(new)
-            new.rename(place)
-            sync(place.parent)
-        finally:
-            shutil.rmtree(new, ignore_errors=True)
-
-    return freeze(chain, spec.job, take)
-
-
-class TrainingJob(Measuring[C]):
-    """A job that trains one model; see the module. `C` is the model's configuration."""
-
     def __init__(self, config: C, spec: JobSpec[TrainSpec], reporter: Reporter) -> None:
         self.order = order = spec.parameters
+        self.chain = Chain(order.chain)
         # Every checkpoint answers the same questions, drawn by the seed.
-        super().__init__(Chain(order.chain), config, spec.job, reporter)
+        self.measured_with = config
         seed = (config.seed + order.refused) % 2**32
         self.config: C = replace(config, seed=seed)  # type: ignore[type-var]  # subclasses are dataclasses
         self.spec = spec
+        self.reporter = reporter
+        self._loaded: tuple[str, Any] | None = None
 
     @property
     def replayed(self) -> list[TaskData]:
@@ -291,15 +142,27 @@ class TrainingJob(Measuring[C]):
         """The folder for TensorBoard's files of this training; None: there are none."""
         return None if self.order.tensorboard is None else self.order.tensorboard / self.spec.job
 
-    def dataset(self) -> tuple[Path, int]:
-        """Return the task's dataset and its log position.
+    def task(self) -> TaskData:
+        """Return the task, with its dataset made of the job's inputs at the first call.
 
         Raises:
             DatasetError: the existing dataset is damaged.
-            JobError, OSError: see `dataset_taken`.
+            JobError: an input is missing or damaged.
+            OSError: the chain's folder cannot be written.
         """
-        place = dataset_taken(self.spec, self.order.chain)
-        return place, exported_position(place)
+        place = dataset_of(self.order.chain, self.spec.job)
+        if not place.exists():
+            inputs = self.spec.inputs.files
+            if not inputs:
+                raise JobError(
+                    BAD_INPUT, f"there are no inputs {DATASET}…", remedy="nothing: they are frozen anew"
+                )
+            with folder_written_whole(place) as new:
+                for one in inputs:
+                    target = new / one.name.removeprefix(DATASET)
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(self.spec.input(one.name), target)
+        return TaskData(self.order.repository, place, exported_position(place))
 
     @abc.abstractmethod
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
@@ -309,6 +172,24 @@ class TrainingJob(Measuring[C]):
             LearningError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another
                 process makes the same checkpoint.
         """
+
+    @abc.abstractmethod
+    def measure(self, checkpoint: str, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
+        """Measure a checkpoint on one split of a task.
+
+        Raises:
+            NothingToLearnError: there is nothing to measure.
+            LearningError: the dataset or the checkpoint cannot be used.
+        """
+
+    def loaded(self, source: str | Path, load: Callable[[str], M]) -> M:
+        """Return a model's folder as loaded by `load`; the last one stays loaded."""
+        if self._loaded is None or self._loaded[0] != str(source):
+            # Before the next is loaded: the GPU might not hold two.
+            self._loaded = None
+            self._loaded = str(source), load(str(source))
+        found: M = self._loaded[1]
+        return found
 
     @abc.abstractmethod
     def facts_of(self, folder: Path) -> dict[str, Any]:
@@ -354,8 +235,7 @@ class TrainingJob(Measuring[C]):
         """Do one process's part of a common training."""
         join(timeout_s=self.config.to_dict().get("timeout_seconds", _DAY_S))
         with failures(self.order.repository):
-            dataset, position = self.dataset()
-            self._made(TaskData(self.order.repository, dataset, position))
+            self._made(self.task())
         return {}
 
     def run(self) -> dict[str, Any]:
@@ -367,19 +247,11 @@ class TrainingJob(Measuring[C]):
         order = self.order
         if world() > 1:
             return self._learn_beside_others()
-        try:
-            with failures(order.repository):
-                dataset, position = self.dataset()
-                task = TaskData(order.repository, dataset, position)
-                made = self._made(task)
-        except JobError as error:
-            if error.deterministic:
-                with failures(order.repository):
-                    forget(order.chain, self.spec.job)
-            raise
         with failures(order.repository):
+            task = self.task()
+            made = self._made(task)
             if order.keep is not None:
-                forget_others(order.chain, {self.spec.job, *order.keep})
+                keep_datasets(order.chain, {self.spec.job, *order.keep})
             if order.alone:
                 self.chain.drop_runs()
         with failures(made.checkpoint):
@@ -432,11 +304,13 @@ class TrainingJob(Measuring[C]):
         evaluations, unmeasured = [], []
         for number, (checkpoint, task, split) in enumerate(wanted):
             self.reporter.progress(number, len(wanted), f"measuring {task.name}, {split}")
-            found: EvaluationFinished | str
+            found: Evaluation | str
             try:
                 if checkpoint != made:
                     self.chain.read(checkpoint, verify=True)
-                found = self.record(checkpoint, task, split, repository=task.name)
+                found = self._measured(checkpoint, task, split)
+            except NothingToLearnError as error:
+                found = str(error)
             except CheckpointError as error:
                 if checkpoint == made:
                     raise
@@ -444,6 +318,43 @@ class TrainingJob(Measuring[C]):
                 found = str(error)
             if isinstance(found, str):
                 unmeasured.append({"task": task.name, "split": split, "reason": found})
-            elif checkpoint == made:
-                evaluations.append(found.evaluation)
+                continue
+            evaluation = self._record(checkpoint, task, split, found)
+            if checkpoint == made:
+                evaluations.append(evaluation)
         return {"evaluations": evaluations, "unmeasured": unmeasured}
+
+    def _measured(self, checkpoint: str, task: TaskData, split: str) -> Evaluation:
+        """Return a measurement, made by the first attempt that comes to it."""
+        place = measurements_of(self.order.chain, self.spec.job)
+        path = place / f"{short_hash('measurement', checkpoint, task.name, split)}.json"
+        if not path.exists():
+            reports = StepReports(self.reporter, f"measuring {task.name}, {split}")
+            found = self.measure(checkpoint, task, split, reports)
+            place.mkdir(exist_ok=True)
+            write_whole(path, _MEASUREMENT.dump_json(found))
+        try:
+            return _MEASUREMENT.validate_json(path.read_bytes())
+        except ValueError as error:
+            raise CheckpointError(
+                f"{path}, a measurement, cannot be read ({error}). Remove it: it is made again"
+            ) from error
+
+    def _record(self, checkpoint: str, task: TaskData, split: str, found: Evaluation) -> str:
+        """Report a measurement; return its id."""
+        body = EvaluationFinished(
+            model=self.model,
+            evaluation=short_hash("evaluation", checkpoint, task.name, split, found.dataset),
+            checkpoint=checkpoint,
+            repository=task.name,
+            split=self.measured_with.task_split(split),
+            dataset=found.dataset,
+            metrics=with_bounds(found.metrics),
+            n=found.n,
+            scores=self.reporter.stage(json.dumps(found.scores).encode()),
+            seconds=found.seconds,
+            job=self.spec.job,
+        )
+        # With the job: another job with the same measurement records its own event.
+        self.reporter.events([Recorded(stream_of(self.model), body, (body.evaluation, self.spec.job))])
+        return body.evaluation

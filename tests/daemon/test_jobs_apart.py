@@ -100,10 +100,6 @@ def test_each_kind_of_job_needs_nothing_of_the_daemon_s_but_what_it_lists(tmp_pa
     def wait_for(*kinds: Kind) -> None:
         deployment.wait_for(lambda: set(kinds) <= set(ended(deployment)), what=", ".join(kinds), seconds=200)
 
-    def retrievers(event: str) -> list[str]:
-        result = deployment.events(event)
-        return [one.data["checkpoint"] for one in result if one.data["model"] == "retriever"]
-
     def premises_are_searched() -> bool:
         done = {event.data["job"] for event in deployment.events("job_succeeded")}
         specs = [JobSpec.read(path) for path in paths.jobs.glob("prove-*/*/spec.json")]
@@ -115,13 +111,6 @@ def test_each_kind_of_job_needs_nothing_of_the_daemon_s_but_what_it_lists(tmp_pa
         wait_for("scan", "build", "trace", "prove", "check")
         works.train()
         wait_for("train", "train_tactics", "train_grpo", "train_progress")
-        # A retriever that is not in use has learned what the one in use did not: that one is measured on it.
-        works.write(learn=("retriever",))
-        works.train()
-        deployment.wait_for(lambda: ended(deployment)["train"] == 2, what="another retriever", seconds=200)
-        if retrievers("checkpoint_promoted")[-1] == retrievers("checkpoint_saved")[-1]:
-            works.ask("POST", "/rollback", {"model": "retriever"})
-        wait_for("evaluate")
         assert set(ended(deployment)) == set(KINDS)
         works.push()
         deployment.wait_for(premises_are_searched, what="a search with premises", seconds=100)

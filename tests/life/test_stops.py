@@ -47,19 +47,6 @@ class Row:
     rewards: bool = False
 
 
-def go_back(works: Works) -> None:
-    """Train another checkpoint, then use the one before again: it is to be measured on what it did not learn.
-
-    Of one that the rule refuses that comes by itself.
-    """
-    saved = works.deployment.events("checkpoint_saved")
-    promoted = works.deployment.events("checkpoint_promoted")
-    if len(saved) > 1 and promoted[-1].data["checkpoint"] == saved[-1].data["checkpoint"]:
-        works.ask("POST", "/rollback", {"model": "retriever"})
-    else:
-        works.train()
-
-
 ROWS: Mapping[Kind, Row] = {
     "scan": Row("commit_scanned"),
     "build": Row("project_built"),
@@ -68,7 +55,6 @@ ROWS: Mapping[Kind, Row] = {
     "check": Row("proof_checked"),
     "bump": Row("bump_finished", Works.bump),
     "train": Row("job_succeeded", Works.train, ("retriever",), saves=True),
-    "evaluate": Row("job_succeeded", go_back, ("retriever",)),
     "train_tactics": Row("job_succeeded", Works.train, ("tactics",), saves=True),
     "train_grpo": Row("job_succeeded", Works.train, ("tactics",), saves=True, rewards=True),
     "train_progress": Row("job_succeeded", Works.train, ("progress",), saves=True),

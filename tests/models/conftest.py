@@ -27,4 +27,4 @@ def small_computations() -> None:
 @pytest.fixture(scope="session")
 def jobs() -> JobProcesses:
     """The jobs of all models."""
-    return JobProcesses(("train", "evaluate", "train_tactics", "train_grpo", "train_progress"))
+    return JobProcesses(("train", "train_tactics", "train_grpo", "train_progress"))

@@ -1,6 +1,6 @@
 """Jobs as processes of their own, for tests: programs in which nothing is loaded anew, killed where a test says.
 
-outcome = JobProcesses(("train", "evaluate")).run("train", parameters, folder, name="train-1")
+outcome = JobProcesses(("train",)).run("train", parameters, folder, name="train-1")
 """
 
 from __future__ import annotations
@@ -125,7 +125,6 @@ class Outcome:
 
 _MODELS = {
     "train": "retriever.job",
-    "evaluate": "retriever.job",
     "train_tactics": "tactics_job",
     "train_grpo": "tactics.grpo_job",
     "train_progress": "progress.job",

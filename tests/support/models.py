@@ -117,5 +117,5 @@ def evaluation_finished(
         n=250,
         scores=None,
         seconds=3.25,
-        job="evaluate-0000000000000000",
+        job="train-0000000000000000",
     )

@@ -41,7 +41,6 @@ JobKind = Literal[
     "train_tactics",
     "train_grpo",
     "train_progress",
-    "evaluate",
     "count",
 ]
 COLUMNS: list[Column[Job | QueuedJob]] = [

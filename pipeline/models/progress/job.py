@@ -130,15 +130,9 @@ def evaluate(
 class ProgressJob(TrainingJob[ProgressConfig]):
     model: ClassVar[ModelKind] = "progress"
 
-    def paths(self, task: TaskData, split: str) -> tuple[Path, ...]:
-        return (task.dataset / self.config.split / f"{split}.json",)
-
-    def settings(self) -> list[Any]:
-        return [self.measured_with.seed]
-
     def measure(self, checkpoint: str, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
-        (path,), config = self.paths(task, split), self.measured_with
-        rows = read_split(path)
+        config = self.measured_with
+        rows = read_split(task.dataset / config.split / f"{split}.json")
         if not rows:
             raise NothingToLearnError(f"no step is on the {split} side")
         model = self.loaded(

@@ -35,7 +35,7 @@ from pipeline.models.errors import (
     NothingToMeasureError,
 )
 from pipeline.models.measures import Evaluation
-from pipeline.models.model_files import file_digest, writing
+from pipeline.models.model_files import file_digest, new_folder
 from pipeline.models.ranks import is_first
 from pipeline.models.retriever.config import (
     AgainstForgetting,
@@ -44,7 +44,7 @@ from pipeline.models.retriever.config import (
     Precision,
     RetrieverConfig,
 )
-from store.files import sync_tree, write_whole
+from store.files import write_whole
 from store.leandojo import DynamicDatabase, Repository
 
 if TYPE_CHECKING:
@@ -394,11 +394,8 @@ class RetrievalTrainer:
             return place
         encoder = load_encoder(name)
         load_ckpt(encoder, path, name)
-        beside = place.with_name(f".{place.name}.{os.getpid()}")
-        with writing(beside, (f"{place} cannot be written", "Make room, then run it again")):
-            save_encoder(encoder, name, beside)
-            sync_tree(beside)
-            beside.rename(place)
+        with new_folder(place, (f"{place} cannot be written", "Make room, then run it again")) as new:
+            save_encoder(encoder, name, new)
         return place
 
     def _measure(self, model: str | Path, task: TaskData) -> Scores | str:

@@ -283,18 +283,18 @@ class TacticsJob(TrainingJob[TacticsConfig]):
         super().__init__(config, spec, reporter)
         self._premises = premises
 
-    def paths(self, task: TaskData, split: str) -> tuple[Path, ...]:
-        return (task.dataset / self.config.split / f"{split}.json",)
-
-    def settings(self) -> list[Any]:
-        shown = [self._premises.name] if self._premises.name else []
-        return [CANDIDATES, self.measured_with.eval_steps, self.measured_with.seed, *shown]
-
     def measure(self, checkpoint: str, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
-        (path,), config = self.paths(task, split), self.measured_with
-        rows, find = read_rows(path), self._premises.of(task)
+        config = self.measured_with
+        rows = read_rows(task.dataset / config.split / f"{split}.json")
         model = self.model_of(checkpoint, task)
-        return evaluate(model, rows, most=config.eval_steps, seed=config.seed, find=find, on_batch=on_batch)
+        return evaluate(
+            model,
+            rows,
+            most=config.eval_steps,
+            seed=config.seed,
+            find=self._premises.of(task),
+            on_batch=on_batch,
+        )
 
     def model_of(self, checkpoint: str, task: TaskData) -> TacticModel:
         """Return a checkpoint's model for a task, in the provers' type."""

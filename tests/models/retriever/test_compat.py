@@ -176,7 +176,7 @@ def test_a_checkpoint_of_leandojo_s_that_cannot_be_kept_is_an_error_and_leaves_n
     )
 
     def full(_encoder: object, _source: object, folder: Path) -> None:
-        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
         raise SafetensorError("No space left on device")
 
     monkeypatch.setattr(encoders, "save_encoder", full)

@@ -1,4 +1,4 @@
-"""What a training or evaluating child may make the daemon record, and what it may not, whatever it prints."""
+"""What a training child may make the daemon record, and what it may not, whatever it prints."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import pytest
 from daemon.jobs.due import DueJob
 from pipeline.jobs.kinds import Kind
 from pipeline.jobs.lines import BadLineError, Batch, parse_line
-from pipeline.jobs.spec import Spec
-from pipeline.jobs.specs import EvaluateSpec, LearnedTask, TrainSpec
+from pipeline.jobs.specs import LearnedTask, TrainSpec
 from store.events.base import EventBody
 from store.events.models import ModelKind
 from tests.support.models import checkpoint_promoted, checkpoint_saved, evaluation_finished
@@ -24,16 +23,7 @@ JOB = "train-0000000000000000"
 
 def due(kind: Kind) -> DueJob:
     here = Path("/somewhere")
-    spec: Spec = (
-        TrainSpec(
-            repository=OWN,
-            chain=here,
-            parent="a",
-            tasks=(LearnedTask(name=EARLIER, dataset=here),),
-        )
-        if kind != "evaluate"
-        else EvaluateSpec(chain=here, checkpoint="b", dataset=here, name=OWN, indices=here)
-    )
+    earlier = LearnedTask(name=EARLIER, dataset=here)
     return DueJob(
         job=JOB,
         kind=kind,
@@ -43,7 +33,7 @@ def due(kind: Kind) -> DueJob:
         branch="main",
         sha="1" * 40,
         describes=kind,
-        spec=spec,
+        spec=TrainSpec(repository=OWN, chain=here, parent="a", tasks=(earlier,)),
     )
 
 
@@ -76,7 +66,6 @@ def say(kind: Kind, body: EventBody, *, stream: str = "model:retriever") -> Batc
         ("train", saved()),
         ("train", measured()),
         ("train", measured(repository=EARLIER)),
-        ("evaluate", measured()),
     ],
 )
 def test_what_the_jobs_are_for_is_taken(kind: Kind, body: EventBody) -> None:
@@ -88,13 +77,10 @@ def test_what_the_jobs_are_for_is_taken(kind: Kind, body: EventBody) -> None:
     ("kind", "body", "why"),
     [
         ("train", checkpoint_promoted("b"), "may not record"),
-        ("evaluate", saved(), "may not record"),
         ("train", saved(parent="z"), "parent is 'z' and not 'a'"),
         ("train", saved(job="train-1111111111111111"), "job is"),
         ("train", measured(repository=OTHER), "repository is 'host/a/other' and not 'host/a/own'"),
         ("train", measured(repository=None), "repository is None"),
-        ("evaluate", measured(repository=EARLIER), "repository is 'host/a/earlier'"),
-        ("evaluate", measured(checkpoint="z"), "checkpoint is 'z' and not 'b'"),
         ("train", saved(model="tactics"), "model is 'tactics' and not 'retriever'"),
     ],
 )

@@ -22,7 +22,7 @@ from daemon.settings import Settings
 from daemon.state.context import Context
 from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.spec import HUB_KEY, Spec, hub_key
-from pipeline.jobs.specs import EvaluateSpec, LearnedTask, TrainGrpoSpec, TrainSpec, TrainTacticsSpec
+from pipeline.jobs.specs import LearnedTask, TrainGrpoSpec, TrainSpec, TrainTacticsSpec
 from pipeline.lean.backend import Leans
 from pipeline.lean.build.build_cache import BuildKey
 from pipeline.models.config import ProgressConfig, TacticsConfig
@@ -91,7 +91,6 @@ class World(planning.World):
         *,
         at: int,
         promote: bool = True,
-        split: str = "test",
     ) -> None:
         """Have a job of training end well with this checkpoint, and have that promoted or refused."""
         model = KINDS[job.kind].model
@@ -104,7 +103,7 @@ class World(planning.World):
             job=job.job,
         )
         measured = evaluation_finished(name, model=model).model_copy(
-            update={"repository": job.repository, "split": split, "job": job.job}
+            update={"repository": job.repository, "split": "test", "job": job.job}
         )
         verdict = checkpoint_promoted if promote else checkpoint_refused
         began, ended = succeeded(job)
@@ -209,7 +208,7 @@ def test_what_was_refused_is_tried_again_with_another_seed_with_more_theorems_or
     )
     assert again.describes.endswith("again, with another seed: what came of it was refused once")
     world.learn(again, "c", at=traced, promote=False)
-    assert [job.kind for job in world.plan().due] == ["evaluate"], "[train] tries is 2"
+    assert world.plan().due == (), "[train] tries is 2"
     newer = world.trace(TWO, number=2, n_files=16, seed=1)
     with_more = due()
     assert asked(with_more, TrainSpec).refused == 0
@@ -221,24 +220,6 @@ def test_what_was_refused_is_tried_again_with_another_seed_with_more_theorems_or
     on_the_new_parent = due()
     assert (on_the_new_parent.repository, asked(on_the_new_parent, TrainSpec).parent) == (TWO, "e")
     assert asked(on_the_new_parent, TrainSpec).refused == 0
-
-
-@pytest.mark.parametrize("split", ["test", "novel_premises/test"])
-def test_the_checkpoint_in_use_is_measured_on_a_test_set_that_it_did_not_learn(
-    world: World, split: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("daemon.planning.training.TRIES", 1)
-    world.configure(train="new_theorems = 10")
-    at = world.trace(ONE)
-    world.learn(world.one(), "a", at=at)
-    at = world.trace(TWO, seed=1)
-    refused = world.one()
-    world.learn(refused, "b", at=at, promote=False, split=split)
-    job = world.one()
-    assert (job.kind, job.repository, asked(job, EvaluateSpec).checkpoint) == ("evaluate", TWO, "a")
-    assert asked(job, EvaluateSpec).dataset.parts[-2:] == (".datasets", refused.job)
-    world.tell(succeeded(job))
-    assert world.plan().due == (), "once is enough"
 
 
 def test_a_failure_that_would_repeat_is_not_tried_again_until_the_data_or_the_settings_change(

@@ -42,7 +42,7 @@ def row(
         metrics={"recall@10": recall} if metrics is None else metrics,
         n=10,
         seconds=1.0,
-        job="evaluate-1",
+        job="train-1",
         recorded_at=f"2026-01-01T00:00:{at:02}.000000Z",
     )
 
