@@ -7,12 +7,12 @@ the nearest one. Imports no torch: the daemon checks its settings against these.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
-from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, get_type_hints
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic.dataclasses import dataclass
 
 from pipeline.models.errors import ConfigError
 
@@ -31,10 +31,15 @@ BetweenZeroAndOne = Annotated[float, Field(gt=0, lt=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 
-class Config:
-    """The base of a configuration: a frozen dataclass with a call of `checked` in its `__post_init__`.
+STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False, protected_namespaces=())
+"""Of a configuration's dataclass: true is no number, nor is "1"; but 1 and 1.0 are one setting."""
 
-    pydantic holds the fields to their annotations, strictly: true is no number, nor is "1".
+
+class Config:
+    """The base of a configuration: a frozen dataclass of pydantic.
+
+    Raises:
+        ConfigError: a field is unknown, or has an invalid value.
     """
 
     __slots__ = ()
@@ -51,29 +56,24 @@ class Config:
     In "novel_premises" every measured proof uses a premise of no training proof.
     """
 
+    @model_validator(mode="wrap")
+    @classmethod
+    def _checked(cls, given: Any, make: ModelWrapValidatorHandler[Self]) -> Self:
+        try:
+            return make(given)
+        except ValidationError as error:
+            names = [item.name for item in fields(cls)]  # type: ignore[arg-type]  # as above
+            raise ConfigError(_said(error.errors(include_url=False)[0], names)) from None
+
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Return a configuration of some fields; the others have their defaults.
-
-        Raises:
-            ConfigError: a key is no field, or a value is invalid.
-        """
-        names = [item.name for item in fields(cls)]  # type: ignore[arg-type]  # subclasses are dataclasses
-        for key in values:
-            if key not in names:
-                near = difflib.get_close_matches(str(key), names, n=1)
-                meant = f"; is {near[0]} meant?" if near else f". The fields are {', '.join(names)}"
-                raise ConfigError(f"{key} is no field of a training configuration{meant}")
+        """Return a configuration of some fields; the others have their defaults."""
         return cls(**values)
 
     @classmethod
     def of_checkpoint(cls, described: Mapping[str, Any]) -> Self:
-        """Return a checkpoint's configuration, without the fields of earlier versions and other trainers.
-
-        Raises:
-            ConfigError: a value is invalid.
-        """
-        names = {item.name for item in fields(cls)}  # type: ignore[arg-type]  # as above
+        """Return a checkpoint's configuration, without the fields of earlier versions and other trainers."""
+        names = {item.name for item in fields(cls)}  # type: ignore[arg-type]  # subclasses are dataclasses
         return cls(**{name: value for name, value in described.items() if name in names})
 
     def to_dict(self) -> dict[str, Any]:
@@ -86,30 +86,6 @@ class Config:
     def task_split(self, side: str) -> str:
         """Return the name of a measurement's split: that of "random" is its side's alone."""
         return side if self.split == "random" else f"{self.split}/{side}"
-
-    def checked(self) -> None:
-        """Check every field.
-
-        Raises:
-            ConfigError: a field has an invalid value.
-        """
-        model = _model(type(self))  # type: ignore[arg-type]  # a class is hashable, whatever its objects are
-        try:
-            taken = model.model_validate(self.to_dict())
-        except ValidationError as error:
-            raise ConfigError(_said(error.errors(include_url=False)[0])) from None
-        for name, value in taken:
-            # 1 and 1.0 are one setting, and have to make one checkpoint's id.
-            object.__setattr__(self, name, value)
-
-
-@cache
-def _model(kind: type[Config]) -> type[BaseModel]:
-    hints = get_type_hints(kind, include_extras=True)
-    taken: dict[str, Any] = {item.name: (hints[item.name], ...) for item in fields(kind)}  # type: ignore[arg-type]
-    strict = ConfigDict(strict=True, allow_inf_nan=False, protected_namespaces=())
-    result: type[BaseModel] = create_model(kind.__name__, __config__=strict, **taken)
-    return result
 
 
 _TAKES = {
@@ -127,18 +103,24 @@ _TAKES = {
 """The valid values of a field with an error of this type."""
 
 
-def _said(wrong: ErrorDetails) -> str:
-    """Return a field's name, its wrong value and its valid values."""
-    kind, value = wrong["type"], wrong["input"]
+def _said(wrong: ErrorDetails, names: Sequence[str]) -> str:
+    """Return a field's name, its wrong value and its valid values; of an unknown one the nearest of the names."""
+    kind, value, key = wrong["type"], wrong["input"], wrong["loc"][0]
+    if isinstance(key, int):  # an argument without its name
+        key = names[key]
+    if kind == "unexpected_keyword_argument":
+        near = difflib.get_close_matches(str(key), names, n=1)
+        meant = f"; is {near[0]} meant?" if near else f". The fields are {', '.join(names)}"
+        return f"{key} is no field of a training configuration{meant}"
     typed = f", of type {type(value).__name__}" if kind.endswith("_type") else ""
     takes = _TAKES.get(kind, wrong["msg"]).format(**wrong.get("ctx", {}))
-    return f"{wrong['loc'][0]} is {value!r}{typed}: it takes {takes}"
+    return f"{key} is {value!r}{typed}: it takes {takes}"
 
 
 # ---- the tactic model and the progress model
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=STRICT)
 class RowsConfig(Config):
     """Settings of a training on rows of proofs' steps.
 
@@ -168,11 +150,8 @@ class RowsConfig(Config):
 
     no_content: ClassVar[frozenset[str]] = frozenset({"eval_steps", "save_minutes"})
 
-    def __post_init__(self) -> None:
-        self.checked()
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=STRICT)
 class TacticsConfig(RowsConfig):
     """Settings of a tactic model's training on people's tactics, and those of our own proofs.
 
@@ -213,12 +192,11 @@ class TacticsConfig(RowsConfig):
     eval_steps: Count = 2000
 
     def __post_init__(self) -> None:
-        self.checked()
         if self.lora_by_repository and not self.lora:
             raise ConfigError("lora_by_repository is true, and lora is false: write lora = true beside it")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=STRICT)
 class ProgressConfig(RowsConfig):
     """Settings of a progress model's training.
 

@@ -17,7 +17,7 @@ class LearningError(Exception):
     for_good: ClassVar[bool] = False
 
 
-class ConfigError(LearningError, ValueError):
+class ConfigError(LearningError):
     """A setting cannot be used; the message names the field, its value and the valid values."""
 
     reason = "bad_config"

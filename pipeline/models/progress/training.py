@@ -21,16 +21,16 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
+from pydantic import dataclasses
 from torch import Tensor
 from transformers import EvalPrediction, Trainer, TrainerCallback, TrainingArguments
 
-from pipeline.models.config import BetweenZeroAndOne, Config, Positive, PositiveNumber
+from pipeline.models.config import STRICT, BetweenZeroAndOne, Config, Positive, PositiveNumber
 from pipeline.models.libraries import computes_in_bfloat16, quiet_libraries
 from pipeline.models.progress.model import batch_of, ids_of, load_model, text_length
 from pipeline.models.progress.steps import Dataset, Row, read_dataset
@@ -71,7 +71,7 @@ def constant_errors(data: Dataset) -> dict[str, float]:
     }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, config=STRICT)
 class Settings(Config):
     """Settings of a training: a model follows from them, its start and its data."""
 
@@ -81,9 +81,6 @@ class Settings(Config):
     eval_ratio: BetweenZeroAndOne
     seed: int
     max_length: Positive
-
-    def __post_init__(self) -> None:
-        self.checked()
 
 
 class ProgressTrainer(LibraryTrainer):

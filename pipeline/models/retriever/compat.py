@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
+from pydantic import dataclasses
 
 from pipeline.models.chain import Chain, Checkpoint
-from pipeline.models.config import Count, Number, Positive, PositiveNumber
+from pipeline.models.config import STRICT, Count, Number, Positive, PositiveNumber
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import (
     CheckpointError,
@@ -94,7 +95,7 @@ class LearnedRepository:
     scores: Scores | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, config=STRICT)
 class TrainingConfig(RetrieverConfig):
     """LeanDojo-v2's configuration: all its fields, with its names and defaults; its files load.
 
@@ -135,7 +136,7 @@ class TrainingConfig(RetrieverConfig):
         """Read a YAML file of fields.
 
         Raises:
-            ConfigError: it cannot be read, is no mapping, or as `from_dict`.
+            ConfigError: it cannot be read, is no mapping, or as `Config`.
         """
         return cls._from_file(Path(file_path), yaml.safe_load, "YAML")
 
@@ -144,7 +145,7 @@ class TrainingConfig(RetrieverConfig):
         """Read a JSON file of fields.
 
         Raises:
-            ConfigError: it cannot be read, is no object, or as `from_dict`.
+            ConfigError: it cannot be read, is no object, or as `Config`.
         """
         return cls._from_file(Path(file_path), json.loads, "JSON")
 
@@ -173,7 +174,7 @@ class TrainingConfig(RetrieverConfig):
                 f"{path} holds a {type(values).__name__}: it takes a mapping of fields to values"
             )
         try:
-            return cls.from_dict(values)
+            return cls.from_dict({str(key): value for key, value in values.items()})
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from error
 

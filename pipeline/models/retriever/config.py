@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
+from pydantic.dataclasses import dataclass
 
 from pipeline.models.config import (
+    STRICT,
     BelowOne,
     Config,
     Count,
@@ -36,7 +37,7 @@ Switch = Literal["auto", "on", "off"]
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, config=STRICT)
 class RetrieverConfig(Config):
     """Settings of a training. Checked when made.
 
@@ -127,7 +128,6 @@ class RetrieverConfig(Config):
     )
 
     def __post_init__(self) -> None:
-        self.checked()
         if self.num_in_file_negatives > self.num_negatives:
             raise ConfigError(
                 f"num_in_file_negatives is {self.num_in_file_negatives}: it takes 0 to num_negatives, "

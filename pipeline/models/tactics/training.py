@@ -38,6 +38,7 @@ from typing import Any, Protocol
 import torch
 from datasets import Dataset
 from peft import PeftConfig, PeftModel, TaskType, get_peft_model
+from pydantic import dataclasses
 from torch.utils.data import Sampler
 from transformers import (
     DataCollatorForSeq2Seq,
@@ -53,7 +54,7 @@ from trl.trainer.sft_config import SFTConfig
 from trl.trainer.sft_trainer import SFTTrainer as TRLTrainer
 
 from pipeline.models.adapters import name_base
-from pipeline.models.config import Config, Device, Number, Positive, PositiveNumber
+from pipeline.models.config import STRICT, Config, Device, Number, Positive, PositiveNumber
 from pipeline.models.errors import ConfigError, NothingToLearnError
 from pipeline.models.libraries import (
     DType,
@@ -72,7 +73,7 @@ from pipeline.models.tactics.rows import Rows, read_rows
 from pipeline.models.trainer_folder import lock_folder, publish, settle
 
 
-@dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, config=STRICT)
 class Settings(Config):
     """Settings of a training: a checkpoint follows from them, its model and its data."""
 
@@ -85,9 +86,6 @@ class Settings(Config):
     dtype: DType
     seed: int
     enable_thinking: bool | None = None
-
-    def __post_init__(self) -> None:
-        self.checked()
 
 
 def plain(value: Any) -> Any:
