@@ -259,9 +259,8 @@ class Chain:
                     path.parent for path in self.folder.glob(f"*/{DESCRIPTION}") if path.parent != folder
                 )
                 made = made.difference(*(_digests(read_about(other)) for other in others))
-            for described in indices.glob("*/index.json") if made else ():
-                if json.loads(described.read_bytes()).get("weights") in made:
-                    shutil.rmtree(described.parent)
+            for index in (path for weights in made for path in indices.glob(f"{weights}-*")):
+                index.unlink(missing_ok=True)
         if folder.exists():
             shutil.rmtree(folder)
 

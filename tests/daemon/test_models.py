@@ -533,14 +533,13 @@ async def test_what_a_crash_left_of_a_removal_is_removed_by_the_next_and_with_it
     folder = chain_root(deployment) / "retriever" / "a"
     (folder / "checkpoint.json").write_text('{"files": {}, "digest": "da"}')
     embeddings = deployment.folder / "embeddings"
-    for name in ("da", "db"):
-        index = embeddings / "retriever" / name
-        index.mkdir(parents=True)
-        (index / "index.json").write_text(f'{{"weights": "{name}"}}')
+    (embeddings / "retriever").mkdir(parents=True)
+    for name in ("da-64.f32", "db-64.f32"):
+        (embeddings / "retriever" / name).touch()
     async with told(deployment, a, checkpoint_removed("a")) as (_, models):
         assert await models.remove_unneeded(keep=3, embeddings=embeddings) == ()
     assert not folder.exists()
-    assert [path.name for path in (embeddings / "retriever").iterdir()] == ["db"]
+    assert [path.name for path in (embeddings / "retriever").iterdir()] == ["db-64.f32"]
 
 
 async def test_what_is_made_again_is_there_again_and_nothing_is_removed_while_its_model_is_trained(

@@ -1,14 +1,13 @@
 """The embeddings of premises on disk, and the exact search for the best of them.
 
-    <folder>/<digest>/vectors.f32   one vector after the other, float32
-    <folder>/<digest>/keys.sha256   the SHA-256 of each vector's document, in the same order
-    <folder>/<digest>/index.json    the digest's content: the encoder's weights, the length of documents, d_model
+    <folder>/<weights>-<length>.f32    records: the SHA-256 of a document, and its vector, float32
 
-Vectors of a GPU in bfloat16 and of a CPU in float32 lie in one index: their cosines differ by some thousandths, and a
-server without a GPU need not embed again after training.
+A file has the name of its encoder's weights, and of the tokens of the longest document. Vectors of a GPU in bfloat16
+and of a CPU in float32 lie in one file: their cosines differ by some thousandths, and a server without a GPU need not
+embed again after training.
 
-An index only grows. Vectors are written and flushed before their keys, and the next writer truncates a crash's remains
-after the last whole pair, so a key always has its vector. One writer at a time; readers need no lock.
+A file only grows, by one writer at a time; readers need no lock. What a killed writer left of a record does not count,
+and the next one removes it.
 
 A search computes scores, applies the accessibility mask, then takes the k highest, ties to the lower index. No
 approximation: a pass over 180,000 vectors costs less than the query's own embedding. The mask is applied before
@@ -18,11 +17,9 @@ anything is ranked, so k premises come back wherever k are accessible.
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
@@ -57,6 +54,7 @@ from pipeline.models.retriever.encoder import (
 from store.files import lock, sync
 
 _KEY = 32
+"""Bytes of a SHA-256."""
 _BLOCK = 4096
 """Texts tokenized, and vectors written, at a time."""
 
@@ -65,45 +63,15 @@ class EmbeddingIndex:
     """One encoder's embeddings of documents of one length."""
 
     def __init__(self, folder: Path, *, weights: str, max_seq_len: int, d_model: int) -> None:
-        """Open (or begin) the index of an encoder.
-
-        Args:
-            folder: holds the indices of all encoders.
-            weights: `weights_digest` of the encoder.
-            max_seq_len: tokens of the longest document.
-            d_model: numbers of a vector.
-
-        Raises:
-            LearningError: the folder cannot be made or read.
+        """Args:
+        folder: holds the indices of all encoders.
+        weights: the digest of the encoder's.
+        max_seq_len: tokens of the longest document.
+        d_model: numbers of a vector.
         """
-        about = {"weights": weights, "max_seq_len": max_seq_len, "d_model": d_model}
-        digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
-        self.path = folder / digest
+        self.path = folder / f"{weights}-{max_seq_len}.f32"
         self._max_seq_len = max_seq_len
-        self._d_model = d_model
-        self._vectors = self.path / "vectors.f32"
-        self._keys = self.path / "keys.sha256"
-        self._rows: dict[bytes, int] = {}
-        self._count = 0
-        with _disk_errors(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            described = self.path / "index.json"
-            if not described.exists():
-                fresh = described.with_suffix(f".{os.getpid()}")
-                fresh.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-                fresh.replace(described)
-            self._read()
-
-    @classmethod
-    def of(
-        cls, folder: Path, encoder: Encoder, max_seq_len: int, *, weights: str | None = None
-    ) -> EmbeddingIndex:
-        """Open (or begin) the index of a loaded encoder; `weights`: the digest of its weights, if known."""
-        weights = weights or tensors_digest(encoder.state_dict())
-        return cls(folder, weights=weights, max_seq_len=max_seq_len, d_model=encoder.config.hidden_size)
-
-    def __len__(self) -> int:
-        return len(self._rows)
+        self._record = np.dtype([("document", f"V{_KEY}"), ("vector", np.float32, (d_model,))])
 
     def vectors(
         self, documents: Sequence[str], encoder: Encoder, tokens: Tokens
@@ -119,62 +87,45 @@ class EmbeddingIndex:
             DivergedError: an embedding is not finite; it is not written.
         """
         keys = [hashlib.sha256(document.encode("utf-8", "surrogatepass")).digest() for document in documents]
+        texts = dict(zip(keys, documents, strict=True))
         new = 0
         with _disk_errors(self.path):
-            # Each time: another process may have added some, or the files were truncated.
-            self._read()
-        if any(key not in self._rows for key in keys):
-            with self._writer():
-                missing = {
-                    key: text for key, text in zip(keys, documents, strict=True) if key not in self._rows
-                }
-                new = len(missing)
-                self._append(missing, encoder, tokens)
-        rows = np.fromiter((self._rows[key] for key in keys), dtype=np.int64, count=len(keys))
-        if len(rows) == 0:
-            return np.empty((0, self._d_model), dtype=np.float32), new
-        # Up to the last read: another process may be in the middle of a vector beyond.
-        # Copied on writing: PyTorch refuses read-only arrays.
-        stored = np.memmap(self._vectors, dtype=np.float32, mode="c", shape=(self._count, self._d_model))
-        if np.array_equal(rows, np.arange(rows[0], rows[0] + len(rows))):
-            return stored[rows[0] : rows[0] + len(rows)], new
-        return stored[rows], new
+            records, rows = self._read()
+            if not texts.keys() <= rows.keys():
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                with lock(self.path):
+                    # Another process may have added some.
+                    records, rows = self._read()
+                    missing = {key: text for key, text in texts.items() if key not in rows}
+                    new = len(missing)
+                    self._append(len(records), missing, encoder, tokens)
+                records, rows = self._read()
+        order = np.fromiter((rows[key] for key in keys), dtype=np.int64, count=len(keys))
+        stored: npt.NDArray[np.float32] = records["vector"]
+        if len(order) and np.array_equal(order, np.arange(order[0], order[0] + len(order))):
+            return stored[order[0] : order[0] + len(order)], new
+        return stored[order], new
 
-    def _append(self, missing: dict[bytes, str], encoder: Encoder, tokens: Tokens) -> None:
+    def _append(self, whole: int, missing: dict[bytes, str], encoder: Encoder, tokens: Tokens) -> None:
         keys = iter(missing)
-        for made in embed_blocks(encoder, tokens, list(missing.values()), self._max_seq_len):
-            part = list(islice(keys, len(made)))
-            for path, data in (
-                (self._vectors, made.cpu().numpy().astype(np.float32).tobytes()),
-                (self._keys, b"".join(part)),
-            ):
-                with _disk_errors(path), path.open("ab") as out:
-                    out.write(data)
-                    out.flush()
-                    sync(out.fileno())
-            self._rows.update({key: self._count + number for number, key in enumerate(part)})
-            self._count += len(part)
+        with self.path.open("ab") as out:
+            out.truncate(whole * self._record.itemsize)
+            for made in embed_blocks(encoder, tokens, list(missing.values()), self._max_seq_len):
+                block = np.empty(len(made), self._record)
+                block["document"] = np.frombuffer(b"".join(islice(keys, len(made))), f"V{_KEY}")
+                block["vector"] = made.cpu().numpy()
+                out.write(block.tobytes())
+                out.flush()
+                sync(out.fileno())
 
-    @contextmanager
-    def _writer(self) -> Iterator[None]:
-        with ExitStack() as held:
-            with _disk_errors(self.path):
-                held.enter_context(lock(self.path / "lock"))
-                self._read()
-                for path, whole in (
-                    (self._vectors, self._count * 4 * self._d_model),
-                    (self._keys, self._count * _KEY),
-                ):
-                    if path.exists() and path.stat().st_size > whole:
-                        os.truncate(path, whole)
-            yield
-
-    def _read(self) -> None:
-        """Read the other processes' additions: as many pairs as both files hold."""
-        keys = self._keys.read_bytes() if self._keys.exists() else b""
-        vectors = self._vectors.stat().st_size // (4 * self._d_model) if self._vectors.exists() else 0
-        self._count = min(len(keys) // _KEY, vectors)
-        self._rows = {keys[i * _KEY : (i + 1) * _KEY]: i for i in range(self._count)}
+    def _read(self) -> tuple[npt.NDArray[np.void], dict[bytes, int]]:
+        """Return the whole records, and the row of each document."""
+        whole = self.path.stat().st_size // self._record.itemsize if self.path.exists() else 0
+        if not whole:
+            return np.empty(0, self._record), {}
+        # Copied on writing: PyTorch refuses read-only arrays.
+        records = np.memmap(self.path, self._record, mode="c", shape=(whole,))
+        return records, {key: row for row, key in enumerate(records["document"].tolist())}
 
 
 @contextmanager
@@ -320,10 +271,15 @@ class Retriever:
         )
 
     def index(self, folder: Path | None, *, weights: str | None = None) -> EmbeddingIndex | None:
-        """Return the index of its embeddings in a folder; None without a folder."""
+        """Return the index of its embeddings in a folder; None without a folder. `weights`: their digest, if known."""
         if folder is None:
             return None
-        return EmbeddingIndex.of(folder, self.encoder, self.document_length, weights=weights)
+        return EmbeddingIndex(
+            folder,
+            weights=weights or tensors_digest(self.encoder.state_dict()),
+            max_seq_len=self.document_length,
+            d_model=self.encoder.config.hidden_size,
+        )
 
     def premises(self, corpus: Corpus, index: EmbeddingIndex | None = None) -> tuple[Tensor, int]:
         """Return the unit vectors of a corpus's premises, on the encoder's device, and the number of new ones.
