@@ -88,7 +88,12 @@ def begun(folder: Path) -> str:
 
 
 def start_of(folder: Path) -> str:
-    """Return the SHA-256 of a folder's files behind a training: weights, configuration, tokenizer; "" without any."""
+    """Return the SHA-256 of a folder's files behind a training: weights, configuration, tokenizer; "" without any.
+
+    Of a single file it is the file's.
+    """
+    if folder.is_file():
+        return file_digest(folder)
     result = {path for pattern in MODEL_FILES for path in folder.glob(pattern) if path.is_file()}
     digests = [(path.name, file_digest(path)) for path in sorted(result) if path.name not in _NO_START]
     return hashlib.sha256(json.dumps(digests).encode()).hexdigest() if digests else ""

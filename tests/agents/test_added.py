@@ -59,7 +59,7 @@ def trained(agent: BaseAgent, model: str, root: Path) -> list[Path]:
     ProgressTrainer(
         root / "rows.jsonl", model_name=str(bert), output_dir=root / "progress", max_length=64, epochs=1
     ).train()
-    return [root / "sft", retrieval.chain.path(learned.checkpoint.checkpoint), root / "progress"]
+    return [root / "sft", retrieval.chain.path(learned.checkpoint), root / "progress"]
 
 
 def test_folders_that_trainers_wrote_are_measured_promoted_and_prove(

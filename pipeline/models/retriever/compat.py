@@ -18,7 +18,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +36,6 @@ from pipeline.models.errors import (
     NothingToMeasureError,
 )
 from pipeline.models.measures import Evaluation
-from pipeline.models.model_files import file_digest, new_folder
 from pipeline.models.ranks import is_first
 from pipeline.models.retriever.config import (
     AgainstForgetting,
@@ -56,43 +55,7 @@ DATA = _RAID / "data"
 CHECKPOINTS = _RAID / "checkpoints"
 """LeanDojo's CHECKPOINT_DIR."""
 HEAD = "HEAD"
-_POSITIONS = (
-    "run_progressive_training", "single_repo", "num_repos", "max_epochs", "model_name", "lr", "warmup_steps",
-    "max_seq_len", "num_retrieved", "batch_size", "eval_batch_size", "accumulate_grad_batches", "num_gpus",
-    "num_workers", "precision", "gradient_clip_val", "num_negatives", "num_in_file_negatives",
-    "data_max_seq_len", "tokenizer_model_name", "lambda_value", "timeout_seconds", "early_stopping_patience",
-    "early_stopping_monitor", "early_stopping_mode", "checkpoint_save_top_k", "checkpoint_every_n_epochs",
-    "checkpoint_monitor", "checkpoint_mode", "log_every_n_steps", "num_sanity_val_steps", "seed",
-)  # fmt: skip
-"""LeanDojo's fields, in its order."""
 _INDICES = ".indices"
-_IMPORTED = ".imported"
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """LeanDojo's measures of a test split: R@1 and R@10 in percent, MRR in 0..1; `result` has them with intervals."""
-
-    r1: float
-    r10: float
-    mrr: float
-    result: Evaluation
-
-    def __str__(self) -> str:
-        return f"R@1 = {self.r1:.2f} %, R@10 = {self.r10:.2f} %, MRR = {self.mrr:.4f} ({self.result.n} steps)"
-
-
-@dataclass(frozen=True, slots=True)
-class LearnedRepository:
-    """A learned repository: the checkpoint after it, and the scores on the test split of all so far.
-
-    `scores` is None if no step of the test split has a premise. The next repository's dataset takes the same place.
-    """
-
-    task: str
-    dataset: Path
-    checkpoint: Checkpoint
-    scores: Scores | None
 
 
 @dataclasses.dataclass(frozen=True, slots=True, config=STRICT)
@@ -157,10 +120,6 @@ class TrainingConfig(RetrieverConfig):
         """Write all fields as JSON; `from_json` gives the same configuration."""
         Path(file_path).write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
 
-    def get_lambda_value(self) -> float:
-        """Return the weight of the EWC penalty: `lambda_value`, or 0 where training is not progressive."""
-        return self.translated().lambda_value
-
     @classmethod
     def _from_file(cls, path: Path, parse: Callable[[str], Any], form: str) -> TrainingConfig:
         try:
@@ -177,33 +136,6 @@ class TrainingConfig(RetrieverConfig):
             return cls.from_dict({str(key): value for key, value in values.items()})
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from error
-
-
-def _change(config: TrainingConfig, name: str, value: Any) -> None:
-    """Change a field, as LeanDojo's configuration allows; it is checked as in a new one. A trainer keeps its own copy.
-
-    Raises:
-        AttributeError: there is no such field.
-        ConfigError: the value is not taken.
-    """
-    if name not in {one.name for one in fields(config)}:
-        raise AttributeError(f"TrainingConfig has no field {name!r}")
-    object.__setattr__(config, name, getattr(replace(config, **{name: value}), name))
-
-
-# The subclass of a frozen dataclass must be frozen, and has the fields of that first, in an order of their own.
-TrainingConfig.__setattr__ = _change  # type: ignore[assignment, method-assign]
-_make = TrainingConfig.__init__
-
-
-def _make_by_position(config: TrainingConfig, *values: Any, **named: Any) -> None:
-    """Take values without a name in LeanDojo's order."""
-    if len(values) > len(_POSITIONS):
-        raise ConfigError(f"TrainingConfig takes {len(_POSITIONS)} values without a name, not {len(values)}")
-    _make(config, **dict(zip(_POSITIONS, values, strict=False)), **named)
-
-
-TrainingConfig.__init__ = _make_by_position  # type: ignore[method-assign, assignment]
 
 
 class RetrievalTrainer:
@@ -227,9 +159,7 @@ class RetrievalTrainer:
         Raises:
             ConfigError: the configuration has "replay", which has no rows if everything is learned again.
         """
-        from pipeline.models.retriever.training import NO_WATCHERS
-
-        self._watchers = watchers or NO_WATCHERS
+        self._watchers = watchers
         self.config = config or TrainingConfig()
         self._ours = self.config.translated()
         if "replay" in self._ours.ways:
@@ -261,7 +191,7 @@ class RetrievalTrainer:
         database: DynamicDatabase,
         data_path: str | Path = DATA / "merged",
         model_checkpoint_path: str | Path | None = None,
-    ) -> list[LearnedRepository]:
+    ) -> list[Checkpoint]:
         """Learn repositories in this order, each with those before it, from the checkpoint of the one before it.
 
         The dataset is that of all up to it, in `data_path`. The first begins at HEAD; without one at the newest `.ckpt`
@@ -275,72 +205,62 @@ class RetrievalTrainer:
             model_checkpoint_path: the first one's start instead: a checkpoint of the chain, a folder, a hub name, or a
                 `.ckpt` file of LeanDojo's.
 
+        Returns:
+            the checkpoint after each.
+
         Raises:
             LearningError: a dataset or a checkpoint cannot be used, the loss diverged, or the disk is full. Earlier
                 checkpoints stay, and a repeated call continues after them.
             ValueError: a repository is not in the database.
         """
         from pipeline.models.retriever.learning import learn
+        from pipeline.models.retriever.training import NO_WATCHERS
 
         start = model_checkpoint_path
         if start is None and self.head is None and (found := self._newest_ckpt()) is not None:
             self._say(f"training begins at {found}, which LeanDojo wrote")
             start = found
         parent, config = (None, self._ours) if start is None else self._start(start)
-        learned: list[LearnedRepository] = []
-        for number, repo in enumerate(repos):
+        learned: list[Checkpoint] = []
+        for number in range(len(repos)):
             task = self._export(repos[: number + 1], database, Path(data_path))
             if number == 0 and start is None:
                 parent, config = self._first_parent(task, [_task_of(one) for one in repos])
-            result = learn(task, self.chain, config, parent=parent, watchers=self._watchers)
-            parent = result.checkpoint
+            made = learn(task, self.chain, config, parent=parent, watchers=self._watchers or NO_WATCHERS)
+            parent = made.checkpoint
             self._set_head(parent)
-            scores = self._measure(self.chain.path(parent), task)
-            self._say(f"{_task_of(repo)}: checkpoint {parent}, {scores}")
-            for warning in result.warnings:
+            self._say(f"{task.name}: checkpoint {parent}")
+            for warning in made.warnings:
                 self._say(f"{task.name}: {warning}")
-            found_scores = scores if isinstance(scores, Scores) else None
-            learned.append(LearnedRepository(task.name, task.dataset, result, found_scores))
-        if learned and not self._first:
-            shutil.rmtree(learned[-1].dataset)
+            self._measure(self.chain.path(parent), task)
+            learned.append(made)
+            if not self._first:
+                shutil.rmtree(task.dataset)
         return learned
 
-    def evaluate(self, dataset_path: str | Path | None = None) -> dict[str, Scores]:
+    def evaluate(self, dataset_path: str | Path | None = None) -> dict[str, Evaluation]:
         """Measure HEAD (or `config.model_name` without one) on every dataset below a folder, and report each.
 
         Args:
             dataset_path: the folder; None for raid/data. A dataset is a folder with random/test.json and corpus.jsonl.
 
         Returns:
-            by the dataset's path below the folder. Folders without a dataset, and datasets without a premise in the
-            test
-            split, are reported by name and left out.
+            by the dataset's path below the folder, without those that have no premise in the test split.
 
         Raises:
             LearningError: a dataset or the checkpoint cannot be used, or there is no dataset.
         """
         root = DATA if dataset_path is None else Path(dataset_path)
-        result = sorted(path.parent.parent for path in root.rglob("random/test.json"))
-        if not result:
+        datasets = sorted(path.parent.parent for path in root.rglob("random/test.json"))
+        if not datasets:
             raise DatasetError(f"{root} has no dataset: no folder below it has random/test.json")
         head = self.head
         model = self._ours.model_name if head is None else self.chain.path(head)
         if head is not None:
             self.chain.read(head, verify=True)
-        parts = {
-            root,
-            *(folder for dataset in result for folder in (dataset, *dataset.parents, dataset / "random")),
-        }
-        for empty in sorted(folder for folder in root.iterdir() if folder.is_dir() and folder not in parts):
-            self._say(f"{empty.name}: no dataset, as it has no random/test.json")
-        scores = {}
-        for dataset in result:
-            name = dataset.relative_to(root).as_posix()
-            one = self._measure(model, TaskData(name, dataset))
-            self._say(f"{name}: {one}")
-            if isinstance(one, Scores):
-                scores[name] = one
-        return scores
+        tasks = [TaskData(dataset.relative_to(root).as_posix(), dataset) for dataset in datasets]
+        measured = {task.name: self._measure(model, task) for task in tasks}
+        return {name: found for name, found in measured.items() if found is not None}
 
     def _export(self, repos: Sequence[Repository], database: DynamicDatabase, folder: Path) -> TaskData:
         if not self._first:
@@ -363,7 +283,7 @@ class RetrievalTrainer:
             last = links[:done][::-1]
             if [link.task for link in last] != list(names[:done]):
                 continue
-            # If the chain began at a file of LeanDojo's, its base is the folder of weights made of it.
+            # The chain may have begun at a file of LeanDojo's.
             config = replace(self._ours, model_name=last[0].base)
             if plan(first, self.chain, config, parent=last[0].parent).checkpoint == last[0].checkpoint:
                 return last[0].parent, config
@@ -378,39 +298,23 @@ class RetrievalTrainer:
         path = Path(model)
         if path.parent.resolve() == self.chain.folder.resolve() and self.chain.has(path.name):
             return path.name, self._ours
-        if path.suffix == ".ckpt":
-            model = self._imported(path)
         return None, replace(self._ours, model_name=str(model))
 
-    def _imported(self, path: Path) -> Path:
-        """Return a LeanDojo `.ckpt` as a folder of weights, made once."""
-        from pipeline.models.retriever.encoder import load_ckpt, load_encoder, save_encoder
-
-        name = self._ours.model_name
-        try:
-            place = self.chain.folder / _IMPORTED / file_digest(path)[:16]
-        except OSError as error:
-            raise CheckpointError(f"{path} cannot be read ({error.strerror})") from error
-        if place.exists():
-            return place
-        encoder = load_encoder(name)
-        load_ckpt(encoder, path, name)
-        with new_folder(place, (f"{place} cannot be written", "Make room, then run it again")) as new:
-            save_encoder(encoder, name, new)
-        return place
-
-    def _measure(self, model: str | Path, task: TaskData) -> Scores | str:
-        """Return a model's scores on a task's test split, or why it has none."""
+    def _measure(self, model: str | Path, task: TaskData) -> Evaluation | None:
+        """Measure a model on a task's test split, and report it; None if the split has nothing to measure."""
         from pipeline.models.retriever.learning import measure
 
         try:
-            result = measure(model, task, self._ours, indices=self.chain.folder / _INDICES)
-        except EmptySplitError:
-            return "its test split is empty"
-        except NothingToMeasureError:
-            return "no step of its test split uses a premise"
-        means = {name: interval.mean for name, interval in result.metrics.items()}
-        return Scores(100 * means["recall@1"], 100 * means["recall@10"], means["mrr"], result)
+            found = measure(model, task, self._ours, indices=self.chain.folder / _INDICES)
+        except (EmptySplitError, NothingToMeasureError) as error:
+            self._say(f"{task.name}: {error}")
+            return None
+        first, ten, reciprocal = (found.metrics[name].mean for name in ("recall@1", "recall@10", "mrr"))
+        self._say(
+            f"{task.name}: R@1 = {100 * first:.2f} %, R@10 = {100 * ten:.2f} %, MRR = {reciprocal:.4f} "
+            f"({found.n} steps)"
+        )
+        return found
 
     def _set_head(self, checkpoint: str) -> None:
         try:

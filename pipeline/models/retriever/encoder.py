@@ -37,6 +37,7 @@ from pipeline.models.adapters import OF_RETRIEVERS, base_of, name_base, new_adap
 from pipeline.models.batching import by_length, goes_together, padded
 from pipeline.models.errors import CheckpointError, NotFetchedError
 from pipeline.models.libraries import UNLOADABLE, load_weights, quiet_libraries
+from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.saving import UNREADABLE, check_whole
 from pipeline.models.text import fitting_state
 from store.text import first_line
@@ -110,19 +111,21 @@ _MODES: dict[str, Pooling] = {
 """sentence-transformers' names, the present ones and the earlier ones."""
 _MODULES = frozenset({"Transformer", "Pooling", "Normalize"})
 _FROM_PADDING = frozenset({"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet"})
+_CKPT = ".ckpt"
 _OF_CKPT = "encoder."
 _HEAD = "pooler"
 """The layer of BERT's kin above the first token; the retriever does not use it."""
 
 
-def load_encoder(model: str | Path, *, dtype: torch.dtype = torch.float32) -> Encoder:
-    """Return the encoder of a folder or of a hub name (fetched only where the hub may be asked).
+def load_encoder(model: str | Path) -> Encoder:
+    """Return the encoder of a folder, LeanDojo's `.ckpt` file, or a hub name (fetched only where the hub may be asked).
 
     Raises:
         CheckpointError: it is missing, damaged, an encoder-decoder other than T5's, or has layers above its pooling.
         ModelError: an adapter's base cannot be read.
     """
-    base = base_of(model)
+    path = Path(model)
+    base, weights = _read_ckpt(path) if path.suffix == _CKPT else (base_of(model), None)
     try:
         config = AutoConfig.from_pretrained(base)
         t5 = isinstance(config, T5Config)
@@ -132,7 +135,7 @@ def load_encoder(model: str | Path, *, dtype: torch.dtype = torch.float32) -> En
                 "encoder-decoders T5's"
             )
         pooling = pooling_of(base, config)
-        found, lacks = load_weights(T5EncoderModel if t5 else AutoModel, base, dtype=dtype)
+        found, lacks = load_weights(T5EncoderModel if t5 else AutoModel, base, dtype=torch.float32)
     except UNLOADABLE as error:
         raise _not_loadable(str(model), model, error) from error
     encoder: Encoder = found
@@ -150,6 +153,12 @@ def load_encoder(model: str | Path, *, dtype: torch.dtype = torch.float32) -> En
         encoder.config.use_cache = False
     if pooling != "mean":
         setattr(encoder.config, POOLING, pooling)
+    if weights is not None:
+        try:
+            encoder.load_state_dict(weights)
+        except RuntimeError as error:
+            raise _no_ckpt(path, error) from error
+        return encoder
     return encoder if base == str(model) else with_adapter(encoder, model)
 
 
@@ -200,29 +209,46 @@ def save_encoder(encoder: Encoder, source: str | Path, folder: Path) -> None:
         if has_adapter(encoder):
             name_base(folder, base_of(source), home=folder)
         else:
-            AutoTokenizer.from_pretrained(source).save_pretrained(folder)
+            AutoTokenizer.from_pretrained(source_of(source)).save_pretrained(folder)
 
 
-def load_ckpt(encoder: Encoder, path: Path, model: str | Path) -> None:
-    """Load the weights of LeanDojo's `.ckpt` file into the encoder of its model, without running its code.
+def _read_ckpt(path: Path) -> tuple[str, dict[str, Tensor]]:
+    """Return the model named in LeanDojo's `.ckpt` file, and the encoder's weights, without running its code.
 
     Raises:
-        CheckpointError: it is no checkpoint of this model.
+        CheckpointError: it is no such file.
     """
     try:
         check_whole(path)
-        state = torch.load(path, map_location="cpu", weights_only=True)["state_dict"]
+        saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         own = {
-            name.removeprefix(_OF_CKPT): value for name, value in state.items() if name.startswith(_OF_CKPT)
+            name.removeprefix(_OF_CKPT): value
+            for name, value in saved["state_dict"].items()
+            if name.startswith(_OF_CKPT)
         }
         # Some versions of transformers wrote the embeddings under one of their two names only.
-        own.setdefault("encoder.embed_tokens.weight", own.get("shared.weight"))
-        encoder.load_state_dict(own, strict=True)
+        own.setdefault("encoder.embed_tokens.weight", own["shared.weight"])
+        return str(saved["hyper_parameters"].get("model_name", RetrieverConfig().model_name)), own
     except (*UNREADABLE, TypeError, AttributeError) as error:
-        raise CheckpointError(
-            f"{path} is no checkpoint of {model} ({first_line(error)}). Name the folder of a checkpoint, or a .ckpt "
-            "file that LeanDojo wrote for this model"
-        ) from error
+        raise _no_ckpt(path, error) from error
+
+
+def _no_ckpt(path: Path, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"{path} is no checkpoint of a retriever of LeanDojo's ({first_line(error)}). Name the folder of a checkpoint, "
+        "or a .ckpt file that LeanDojo wrote"
+    )
+
+
+def source_of(model: str | Path) -> str:
+    """Return the folder or hub name of a model's architecture and tokenizer: an adapter's base, a `.ckpt` file's model.
+
+    Raises:
+        ModelError: an adapter's base cannot be read.
+        CheckpointError: the `.ckpt` file cannot be read.
+    """
+    path = Path(model)
+    return _read_ckpt(path)[0] if path.suffix == _CKPT else base_of(model)
 
 
 def pooling_of(model: str | Path, config: Any) -> Pooling:
@@ -286,7 +312,7 @@ def load_tokens(model: str | Path) -> Tokens:
         CheckpointError: the model has no tokenizer, or one that cannot read.
         ModelError: an adapter's base cannot be read.
     """
-    model = base_of(model)
+    model = source_of(model)
     try:
         tokenizer = AutoTokenizer.from_pretrained(model)
         if isinstance(tokenizer, ByT5Tokenizer):

@@ -43,7 +43,6 @@ from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import (
     Encoder,
     Tokens,
-    load_ckpt,
     load_encoder,
     load_tokens,
     pooled,
@@ -353,13 +352,10 @@ def load_retriever(
             no such device.
     """
     folder = Path(model)
-    of_leandojo = folder.suffix == ".ckpt"
-    about = None if of_leandojo or config else read_about(folder, verify=True)
+    about = read_about(folder, verify=True) if config is None and folder.is_dir() else None
     config = config or RetrieverConfig.of_checkpoint({} if about is None else about["config"])
-    name = RetrieverConfig().model_name if of_leandojo else model_for(model, repository)
+    name = model_for(model, repository)
     encoder, tokens = load_encoder(name), load_tokens(name)
-    if of_leandojo:
-        load_ckpt(encoder, folder, name)
     torch.nn.Module.to(encoder, device_of(str(device)))
     return Retriever(encoder.eval(), tokens, config.document_length, config.data_max_seq_len)
 

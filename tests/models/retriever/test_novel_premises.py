@@ -7,13 +7,15 @@ from typing import Any, cast
 
 import pytest
 
+from pipeline.jobs.protocol import JobSpec
+from pipeline.jobs.specs import TrainRetrieverSpec
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError
 from pipeline.models.measures import METRICS, baselines_of
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.index import Retriever, load_retriever
-from pipeline.models.retriever.job import RetrieverMeasuring
+from pipeline.models.retriever.job import RetrieverJob
 from pipeline.models.retriever.learning import learn, measure
 from tests.support.retrieval import small_config, write_dataset
 
@@ -69,8 +71,8 @@ def test_a_checkpoint_s_encoder_is_loaded_once_for_all_its_measurements(
         return load_retriever(checkpoint, **given)
 
     monkeypatch.setattr("pipeline.models.retriever.job.load_retriever", counted)
-    measuring = RetrieverMeasuring(chain, config, "job", nobody)
-    measuring.indices = tmp_path / "indices"
+    order = TrainRetrieverSpec(repository="r", chain=chain.folder, parent=None, indices=tmp_path / "indices")
+    measuring = RetrieverJob(config, JobSpec("job", "train", 1, tmp_path, order), nobody)
     for side in ("test", "val"):
         measuring.measure(made.checkpoint, one, side, lambda _done, _total: None)
     assert loaded == [str(chain.path(made.checkpoint))]

@@ -95,7 +95,7 @@ config = small_config(folder / "model", num_gpus=2, batch_size=4, against_forget
 database = DynamicDatabase(folder / "database.json")
 trainer = RetrievalTrainer(TrainingConfig.from_dict(config), folder / "checkpoints")
 learned = trainer.train(database.repositories, database, folder / "exported")
-links = [[one.checkpoint.checkpoint, one.checkpoint.parent, one.checkpoint.digest] for one in learned]
+links = [[one.checkpoint, one.parent, one.digest] for one in learned]
 rank = os.environ.get("LOCAL_RANK", "0")
 (folder / f"chain-{rank}.json").write_text(json.dumps([links, trainer.head]))
 
@@ -233,7 +233,7 @@ def test_a_chain_of_tasks_is_learned_by_two_processes_as_one_and_said_once(two_p
     assert [parent for _, parent, _ in first] == [None, first[0][0]]
     assert head == first[1][0]
     # The user's own trainer says nothing.
-    assert [line.split(",")[0] for line in two_processes.said] == [
+    assert two_processes.said[::2] == [
         f"https://example.org/demo/{name}@{str(number) * 40}: checkpoint {link[0]}"
         for (number, name), link in zip(enumerate(("ark", "bee"), start=1), first, strict=True)
     ]

@@ -13,7 +13,7 @@ from pipeline.models.errors import CheckpointError, DivergedError
 from pipeline.models.retriever.batches import Example
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import load_ckpt, load_encoder, load_tokens
+from pipeline.models.retriever.encoder import load_encoder, load_tokens
 from pipeline.models.retriever.index import Retriever, top_k
 from pipeline.models.retriever.retriever import PremiseRetriever
 from pipeline.models.retriever.saving import WholeFiles, newest_step
@@ -45,7 +45,7 @@ def leandojo_s(folder: Path) -> dict[str, Any]:
         "global_step": 12,
         "pytorch-lightning_version": "2.5.0",
         "state_dict": {f"encoder.{name}": value + 0.5 for name, value in weights.items()},
-        "hyper_parameters": {"lr": 1e-3, "num_retrieved": 100},
+        "hyper_parameters": {"model_name": str(folder), "lr": 1e-3, "num_retrieved": 100},
     }
 
 
@@ -54,8 +54,7 @@ def test_a_checkpoint_file_of_leandojo_s_loads(tmp_path: Path, folder: Path, wit
     saved = leandojo_s(folder)
     saved["state_dict"].pop(without, None)
     torch.save(saved, tmp_path / "a.ckpt")
-    encoder = load_encoder(folder)
-    load_ckpt(encoder, tmp_path / "a.ckpt", folder)
+    encoder = load_encoder(tmp_path / "a.ckpt")
     for name, value in leandojo_s(folder)["state_dict"].items():
         assert torch.equal(encoder.state_dict()[name.removeprefix("encoder.")], value)
 
@@ -75,7 +74,7 @@ def test_a_checkpoint_file_with_code_in_it_is_refused_and_the_code_not_run(
     (tmp_path / "plain.ckpt").write_bytes(pickle.dumps(Malicious(tmp_path / "ran"), protocol=2))
     for name in ("bad.ckpt", "plain.ckpt"):
         with pytest.raises(CheckpointError, match=f"{name} is no checkpoint"):
-            load_ckpt(load_encoder(folder), tmp_path / name, folder)
+            load_encoder(tmp_path / name)
     assert not (tmp_path / "ran").exists()
 
 
@@ -90,10 +89,11 @@ def test_a_checkpoint_file_that_is_missing_cut_off_or_of_another_shape_is_named(
     torch.save({"state_dict": None}, tmp_path / "none.ckpt")
     for name in ("missing", "torn", "damaged", "empty", "list", "none"):
         with pytest.raises(CheckpointError, match=rf"{name}\.ckpt is no checkpoint"):
-            load_ckpt(load_encoder(folder), tmp_path / f"{name}.ckpt", folder)
+            load_encoder(tmp_path / f"{name}.ckpt")
     wide = make_tiny_retriever(tmp_path / "wide", d_model=64, layers=1)
-    with pytest.raises(CheckpointError, match=r"whole\.ckpt is no checkpoint"):
-        load_ckpt(load_encoder(wide), tmp_path / "whole.ckpt", wide)
+    torch.save({**leandojo_s(folder), "hyper_parameters": {"model_name": str(wide)}}, tmp_path / "wide.ckpt")
+    with pytest.raises(CheckpointError, match=r"wide\.ckpt is no checkpoint"):
+        load_encoder(tmp_path / "wide.ckpt")
 
 
 def rates(folder: Path, total: int, **changes: Any) -> list[float]:

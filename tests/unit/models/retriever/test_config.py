@@ -62,11 +62,6 @@ def test_every_field_of_leandojo_s_is_there_with_its_default() -> None:
     ours = TrainingConfig()
     assert {name: getattr(ours, name) for name in LEANDOJO} == LEANDOJO
     assert set(LEANDOJO) <= {item.name for item in fields(TrainingConfig)}
-    values = {**LEANDOJO, "single_repo": False, "num_repos": 3, "lr": 0.25, "seed": 7}
-    assert TrainingConfig(*values.values()) == TrainingConfig(**values), "by position, too"
-    more = [*values.values(), 1]
-    with pytest.raises(ConfigError, match="takes 32 values without a name, not 33"):
-        TrainingConfig(*more)
 
 
 @needs_peer
@@ -144,8 +139,9 @@ def test_documents_are_as_long_as_both_of_leandojo_s_lengths_allow() -> None:
 
 
 def test_lambda_is_none_where_training_is_not_progressive() -> None:
-    assert TrainingConfig(lambda_value=3.0).get_lambda_value() == 3.0
-    assert TrainingConfig(lambda_value=3.0, run_progressive_training=False).get_lambda_value() == 0.0
+    assert TrainingConfig(lambda_value=3.0).translated().lambda_value == 3.0
+    other = TrainingConfig(lambda_value=3.0, run_progressive_training=False)
+    assert other.translated().lambda_value == 0.0
 
 
 @pytest.mark.parametrize(
@@ -188,14 +184,3 @@ def test_the_defaults_are_those_of_contrastive_training_in_large_batches() -> No
 def test_a_job_of_the_daemon_takes_no_field_that_is_leandojo_s_alone(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} is no field"):
         for_a_job({name: LEANDOJO[name]})
-
-
-def test_leandojo_s_configuration_can_be_changed_and_is_checked_again() -> None:
-    config = TrainingConfig()
-    config.lr = 5e-4  # type: ignore[misc]
-    assert (config.lr, config.translated().lr) == (5e-4, 5e-4)
-    with pytest.raises(ConfigError, match="lr is -1"):
-        config.lr = -1.0  # type: ignore[misc]
-    assert config.lr == 5e-4
-    with pytest.raises(AttributeError, match="has no field 'learning_rate'"):
-        config.learning_rate = 1e-3  # type: ignore[attr-defined]
