@@ -51,6 +51,7 @@ from transformers import (
 from benchmarks.prove_family import shapes, steps_of
 from benchmarks.retrieval import about, in_order, lengths_of_lean, sorted_whole, texts_of_lean, units
 from benchmarks.store_bench import Row, say, table
+from pipeline.models.config import Device, TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import quiet_libraries, tensors_digest
 from pipeline.models.loading import load_generator
@@ -62,9 +63,10 @@ from pipeline.models.retriever.index import EmbeddingIndex, embed_texts, top_k
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.replay import ReplayRows
 from pipeline.models.retriever.training import data_module, train_task
+from pipeline.models.running import Reports, Saves
 from pipeline.models.tactics.requests import Decoding, Request
 from pipeline.models.tactics.rows import Rows
-from pipeline.models.tactics.training import SFTTrainer
+from pipeline.models.tactics.training import FineTuning
 from tests.support.retrieval import write_dataset
 
 BYT5_SMALL: Mapping[str, Any] = {"d_model": 1472, "d_kv": 64, "d_ff": 3584, "num_layers": 12, "num_heads": 6}
@@ -482,30 +484,25 @@ def measure_tuning(bench: Bench) -> Iterator[Row]:
     few = Rows(tuple(rows.rows[at % len(rows.rows)] for at in range(sizes.examples)), rows.proofs, {})
     adapter = LoraConfig(task_type="CAUSAL_LM", r=16, target_modules="all-linear")
     for name, shape, lora in (("small", sizes.small, None), ("large", sizes.large, adapter)):
-        trainer = SFTTrainer(
-            _random_model(bench, name, shape),
-            output_dir=bench.folder / f"tuned-{name}",
-            batch_size=sizes.rows,
-            lora_config=lora,
-            device="cuda" if bench.device == "cuda" else "cpu",
-            say=lambda _line: None,
-        )
-        prompts = trainer.loaded().prompts
-        weights = sum(weights.numel() for weights in trainer.model.parameters())
+        base = str(_random_model(bench, name, shape))
+        device: Device = "cuda" if bench.device == "cuda" else "cpu"
+        config = TacticsConfig(base, batch_size=sizes.rows, lora=lora is not None, device=device)
+        times: list[float] = []
+        training = FineTuning(config, base, Reports(partial(_note, times)), adapter=lora)
+        prompts = training.found.prompts
+        weights = sum(weights.numel() for weights in training.found.model.parameters())
         tokens = sum(len(prompts.ids(row.state)) + len(prompts.answer_ids(row.tactic)) for row in few.rows)
         bench.forget_peak()
-        times: list[float] = []
-        trainer.on_step = partial(_note, times)
         began = time.perf_counter()
-        trainer.fit(few)
-        bench.wait()
-        took = time.perf_counter() - began
+        training.fit(few, Saves(bench.folder / f"tuned-{name}"))
+        # The last save is not learning.
+        took = times[-1] - began
         what = f"{weights:,} weights, {'LoRA' if lora else 'every weight'}, {sizes.rows} rows a step"
         steps = [after - before for before, after in itertools.pairwise(times)]
         yield Row("tuning", f"{what}: a step", statistics.median(steps), "s")
         yield Row("tuning", f"{what}: learned from", tokens / took, "tokens/s")
         yield Row("tuning", f"{what}: peak memory", bench.peak(), "GiB")
-        del trainer
+        del training
 
 
 def _note(times: list[float], _done: int, _total: int) -> None:

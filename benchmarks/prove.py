@@ -36,9 +36,11 @@ from benchmarks.prove_family import Theorem, make_model, shapes, steps_of
 from benchmarks.prove_search import Proved, prove
 from benchmarks.store_bench import BenchmarkError, Row, machine, say, table
 from pipeline.jobs.specs import Budget
+from pipeline.models.config import TacticsConfig
+from pipeline.models.running import Saves
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import TacticModel
-from pipeline.models.tactics.training import SFTTrainer
+from pipeline.models.tactics.training import FineTuning
 
 SEED = 1
 
@@ -86,19 +88,13 @@ class Bench:
             fresh += [one for one in others if one.header.partition("(")[2] not in texts][:of_each]
         rows = asyncio.run(steps_of(learned, self.folder))
         base = make_model(self.folder / "base", rows, seed=SEED, hidden=sizes.hidden, layers=sizes.layers)
-        trainer = SFTTrainer(
-            base,
-            output_dir=self.folder / "tuned",
-            epochs_per_repo=sizes.epochs,
-            batch_size=32,
-            lr=2e-3,
-            warmup_steps=20,
-            max_seq_len=384,
-            device="cpu",
-            say=lambda _line: None,
+        config = TacticsConfig(
+            str(base), epochs=sizes.epochs, batch_size=32, lr=2e-3, max_seq_len=384, device="cpu"
         )
-        trainer.fit(rows)
-        return fresh[: sizes.theorems], trainer.loaded()
+        training = FineTuning(config, str(base))
+        training.warmup_steps = 20
+        training.fit(rows, Saves(self.folder / "tuned"))
+        return fresh[: sizes.theorems], training.found
 
     def proved(self) -> Proved:
         """Prove the theorems as a prove job does."""

@@ -30,13 +30,15 @@ from examples.harness import (
     say,
 )
 from pipeline.models.chain import Chain
+from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import quiet_libraries
 from pipeline.models.retriever.learning import learn, measure
+from pipeline.models.running import Saves
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.requests import Decoding, Request
 from pipeline.models.tactics.rows import read_rows
-from pipeline.models.tactics.training import SFTTrainer
+from pipeline.models.tactics.training import FineTuning
 from tests.support.retrieval import small_config
 from tests.support.tiny_models import make_tiny_retriever
 
@@ -88,19 +90,11 @@ def tactics(directory: Path, out: Path) -> None:
     random = directory / "data" / "random"
     learned, unseen = read_rows(random / "train.json"), read_rows(random / "test.json")
     base = make_model(directory / "base-tactics", learned, seed=1, hidden=64, layers=2, max_length=256)
-    trainer = SFTTrainer(
-        base,
-        output_dir=directory / "tuned",
-        epochs_per_repo=12,
-        batch_size=16,
-        lr=3e-3,
-        warmup_steps=20,
-        max_seq_len=256,
-        device="cpu",
-        say=lambda _line: None,
-    )
-    trainer.fit(learned)
-    loaded = trainer.loaded()
+    config = TacticsConfig(str(base), epochs=12, batch_size=16, lr=3e-3, max_seq_len=256, device="cpu")
+    training = FineTuning(config, str(base))
+    training.warmup_steps = 20
+    training.fit(learned, Saves(directory / "tuned"))
+    loaded = training.found
     requests = [Request(row.state, decoding=Decoding(candidates=4, max_tokens=24)) for row in unseen.rows]
     first = [answer.tactics[:1] for answer in Generator(loaded).suggest(requests)]
     right = sum(

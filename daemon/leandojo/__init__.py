@@ -1,7 +1,7 @@
 """LeanDojo-v2's agents on everlean's store: set a repository up, train, prove, each with one call.
 
     from daemon.leandojo import HFAgent
-    from pipeline.models.tactics.training import SFTTrainer
+    from pipeline.models.trainers import SFTTrainer
 
     agent = HFAgent(trainer=SFTTrainer("Qwen/Qwen3-0.6B", output_dir="outputs"))
     agent.setup_github_repository("https://github.com/durant42040/lean4-example", "main")

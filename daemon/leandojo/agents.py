@@ -49,7 +49,7 @@ from store.view.rows import CheckpointRow, EvaluationRow, JobRow, SorryRow
 
 if TYPE_CHECKING:
     from pipeline.models.retriever.compat import TrainingConfig
-    from pipeline.models.tactics.training import RepositoryTrainer
+    from pipeline.models.trainers import RepositoryTrainer
 
 TO_TRACE: frozenset[Kind] = frozenset({"scan", "build", "trace"})
 TO_PROVE: frozenset[Kind] = frozenset({"build", "prove", "check"})
@@ -774,8 +774,6 @@ class HFAgent(BaseAgent):
             return None
         if session.ask(partial(_checkpoint_of, folder=self._folder)) is not None:
             return None
-        # The job may need the GPU's memory.
-        self.trainer.unload()
         trace = session.ask(pinned.trace)
         assert trace is not None  # it was trained on
         body = ModelOffered(

@@ -20,6 +20,7 @@ from daemon.leandojo.session import AgentError
 
 PACKAGE = "lean_dojo_v2"
 _AGENTS, _TRACING, _SCRIPTS = "daemon.leandojo.agents", "daemon.leandojo.tracing", "daemon.leandojo.scripts"
+_TRAINERS = "pipeline.models.trainers"
 _PROVERS, _RETRIEVER, _RECORDS = (
     "pipeline.prove.provers",
     "pipeline.models.retriever.compat",
@@ -31,10 +32,10 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "agent.hf_agent": {"HFAgent": _AGENTS},
     "agent.lean_agent": {"LeanAgent": _AGENTS},
     "agent.external_agent": {"ExternalAgent": _AGENTS},
-    "trainer.sft_trainer": {"SFTTrainer": "pipeline.models.tactics.training"},
-    "trainer.grpo_trainer": {"GRPOTrainer": "pipeline.models.tactics.grpo"},
+    "trainer.sft_trainer": {"SFTTrainer": _TRAINERS},
+    "trainer.grpo_trainer": {"GRPOTrainer": _TRAINERS},
     "trainer.retrieval_trainer": {"RetrievalTrainer": _RETRIEVER},
-    "trainer.progress_trainer": {"ProgressTrainer": "pipeline.models.progress.training"},
+    "trainer.progress_trainer": {"ProgressTrainer": _TRAINERS},
     "prover.base_prover": {"BaseProver": f"{_PROVERS}:Prover"},
     "prover.hf_prover": {"HFProver": _PROVERS},
     "prover.retrieval_prover": {"RetrievalProver": _PROVERS},

@@ -60,6 +60,6 @@ def train_steps_model() -> None:
     parser.add_argument("--seed", type=int, default=42)
     options = vars(parser.parse_args())
     # torch is loaded with it.
-    from pipeline.models.progress.training import ProgressTrainer
+    from pipeline.models.trainers import ProgressTrainer
 
     ProgressTrainer(data_path=options.pop("dataset"), **options).train()

@@ -828,7 +828,7 @@ class TrainTacticsSpec(TrainSpec):
 
 
 class GrpoSpec(Spec):
-    """Training of a tactic model with Lean's reward (GRPO): settings of `pipeline.models.tactics.grpo.GRPOTrainer`.
+    """Training of a tactic model with Lean's reward (GRPO): settings of `pipeline.models.tactics.grpo`.
 
     Attributes:
         lr: the highest learning rate; it falls to 0 in a line.
@@ -836,7 +836,7 @@ class GrpoSpec(Spec):
         num_generations: answers to each goal.
         temperature: of sampling.
         kl_beta: the weight of the distance from the initial model.
-        max_steps: of the optimiser.
+        max_steps: of the optimiser; None: one pass over the goals.
         trl: further arguments of TRL's `GRPOConfig`, by name.
     """
 
@@ -845,7 +845,7 @@ class GrpoSpec(Spec):
     num_generations: Annotated[int, Field(ge=2)] = 8
     temperature: _Temperature = 1.0
     kl_beta: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    max_steps: _Positive = 200
+    max_steps: _Positive | None = 200
     trl: dict[str, bool | int | float | str] = Field(default_factory=dict)
 
 

@@ -28,7 +28,7 @@ _BY_ARCHITECTURE: Mapping[str, ModelKind] = {
     "LMHeadModel": "tactics",
 }
 
-_SAID: tuple[str, ...] = ("fitted", "repositories", "grpo", "lean", "max_length")
+_SAID: tuple[str, ...] = ("fitted", "repositories", "lean", "max_length")
 """Fields of a trainer's description to keep in a checkpoint.json."""
 
 
@@ -80,8 +80,7 @@ def add(
         CheckpointError: a file differs from the saved one, or the copy cannot be written.
     """
     about = read_about(folder, verify=True) or {}
-    fitted = about.get("fitted") or {}
-    how = about.get("config") or {"kind": about.get("kind", ""), **about.get("settings", {})}
+    how = about.get("config", {})
     base, weights = str(about.get("base", folder)), start_of(folder)
     # On another split it would be measured on its own training data, however it was trained.
     config = {**how, "split": config["split"], "added": str(folder)}
@@ -89,10 +88,10 @@ def add(
     identity = checkpoint_id(
         parent=parent, base=base, begun=weights, task=task.name, data=weights, config=config
     )
-    step = Step(identity, parent, base, str(folder), task, str(about.get("rows", weights)), config, seed)
+    step = Step(identity, parent, base, str(folder), task, str(about.get("data", weights)), config, seed)
     said: dict[str, Any] = {name: about[name] for name in _SAID if name in about}
     made = TrainingFacts(
-        steps=int(about.get("steps", fitted.get("steps", 0))),
+        steps=int(about.get("steps", 0)),
         device=str(about.get("device", "cpu")),
         seconds=float(about.get("seconds", 0.0)),
         versions=about.get("versions") or versions(()),

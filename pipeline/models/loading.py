@@ -19,7 +19,6 @@ from pipeline.models.model_files import read_about
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import load_model, read_model
 from pipeline.models.tactics.vllm_loop import vllm_loop
-from pipeline.models.trainer_folder import settle
 
 
 def load_generator(
@@ -42,10 +41,7 @@ def load_generator(
     Raises:
         LearningError: it cannot be loaded, is damaged, or of another kind; or there is no such device.
     """
-    folder = Path(model)
-    if folder.is_dir():
-        settle(folder)
-        read_about(folder, verify=True)
+    read_about(Path(model), verify=True)
     where = device_of(device)
     dtype = dtype or inference_dtype(where)
     own = model_for(model, repository)

@@ -3,8 +3,7 @@
     <folder>/checkpoint.json    its description, with the SHA-256 of the other files
     <folder>/…                  the model, its tokenizer
 
-Imports no torch. A checkpoint's folder is written once (`pipeline.models.chain`), a trainer's again and again
-(`pipeline.models.trainer_folder`).
+Imports no torch. Only `pipeline.models.chain` writes such a folder, once.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Run a trainer of transformers or TRL: quiet, reported, saved, in as many processes as Accelerate starts.
 
-With `Saves` an interrupted run continues from the last saved step and ends with exactly the weights of an uninterrupted
+An interrupted run continues from the last saved step and ends with exactly the weights of an uninterrupted
 one. A saved step counts once it is completely on the disk; then the earlier ones are removed.
 
     <saves.folder>/checkpoint-<step>/       the model, the optimiser, the random state; and `whole`, written last, with
@@ -10,6 +10,7 @@ one. A saved step counts once it is completely on the disk; then the earlier one
 from __future__ import annotations
 
 import abc
+import gc
 import importlib
 import json
 import math
@@ -19,15 +20,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from accelerate import PartialState
 from safetensors import SafetensorError
 from transformers import TrainerCallback, TrainingArguments
 from transformers.integrations.integration_utils import (
     TensorBoardCallback,
-    default_logdir,
     get_available_reporting_integrations,
 )
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
@@ -35,19 +34,23 @@ from transformers.trainer_utils import SaveStrategy
 
 from pipeline.jobs import preemption
 from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts
-from pipeline.models.config import Config
 from pipeline.models.curve import Curve
 from pipeline.models.errors import CheckpointError, ConfigError, disk_reason
-from pipeline.models.libraries import check_finite, device_of, diverged, quiet_libraries
-from pipeline.models.model_files import changed_file, file_digest, files_in, start_of, versions
-from pipeline.models.ranks import any_of, is_first, meet, of_first, world
+from pipeline.models.libraries import (
+    check_finite,
+    computes_in_bfloat16,
+    device_of,
+    diverged,
+    quiet_libraries,
+)
+from pipeline.models.model_files import changed_file, file_digest, files_in, versions
+from pipeline.models.ranks import any_of, is_first, meet, of_first
 from store.files import sync_tree, write_whole
 
 if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState
 
 OnStep = Callable[[int, int], object]
-R = TypeVar("R")
 # Older versions of transformers lack the new name, and newer ones warn about the old one.
 CHECKPOINTING = next(
     name
@@ -66,26 +69,46 @@ class Saves:
         folder: of this run alone: of the same model, data and settings.
         every_s: seconds between two saves; infinite: only at the end, if the trainer itself is set to save,
             and at a preemption (`pipeline.jobs.preemption`).
-        tensorboard: the folder for TensorBoard's files; None: one beside the saves, if the trainer reports to it.
     """
 
     folder: Path
     every_s: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """The reports of a run.
+
+    Attributes:
+        on_step: takes (optimiser steps done, in all) after each.
+        say: takes a line of text.
+        trackers: transformers' names of trackers.
+        callbacks: transformers', or of its shape.
+        tensorboard: the folder for TensorBoard's files; without one the tracker's own choice.
+        name: of the run, for trackers; without one they draw it by the seed.
+    """
+
+    on_step: OnStep = lambda _done, _total: None
+    say: Callable[[str], object] = lambda _line: None
+    trackers: Sequence[str] = ()
+    callbacks: Sequence[TrainerCallback] = ()
     tensorboard: Path | None = None
+    name: str | None = None
 
-    @property
-    def report_to(self) -> str:
-        """The tracker for a trainer with these saves."""
-        return "none" if self.tensorboard is None else "tensorboard"
+    @classmethod
+    def of_job(cls, on_step: OnStep, tensorboard: Path | None) -> Reports:
+        """Return the reports of a job: its steps, and TensorBoard's files if there is a folder for them."""
+        return cls(on_step, trackers=() if tensorboard is None else ("tensorboard",), tensorboard=tensorboard)
 
 
-def run(trainer: Any, on_step: OnStep, saves: Saves | None = None) -> int:
+NO_REPORTS = Reports()
+
+
+def run(trainer: Any, saves: Saves, reports: Reports) -> int:
     """Run a trainer quietly to its end, from its last save; return its optimiser steps, earlier ones among them.
 
     Args:
-        trainer: of transformers or TRL.
-        on_step: takes (optimiser steps done, in all) after each.
-        saves: folder and interval of its saves; None: no saves.
+        trainer: of transformers or TRL; its output folder is that of the saves.
 
     Raises:
         DivergedError: a logged loss or a trained weight is not finite.
@@ -95,12 +118,24 @@ def run(trainer: Any, on_step: OnStep, saves: Saves | None = None) -> int:
     # They print to stdout, which belongs to the job's lines for the daemon.
     for callback in (PrinterCallback, ProgressCallback):
         trainer.remove_callback(callback)
-    trainer.add_callback(_StepReports(on_step))
-    with quiet_libraries(), _own_run(trainer.args.report_to):
-        if saves is None:
-            trainer.train()
-        else:
-            _run_saved(trainer, saves)
+    for callback in (*reports.callbacks, _StepReports(reports.on_step), _SaveCallback(saves)):
+        trainer.add_callback(callback)
+    for callback in trainer.callback_handler.callbacks:
+        if isinstance(callback, TensorBoardCallback) and reports.tensorboard is not None:
+            # Its own choice is beside the saves, which are removed in the end.
+            callback.logging_dir = str(reports.tensorboard)
+    with quiet_libraries(), _own_run(reports.trackers):
+        try:
+            begun = _newest_whole(saves.folder)
+            with preemption.region(any_of):
+                trainer.train(resume_from_checkpoint=None if begun is None else str(begun))
+        except (OSError, RuntimeError, SafetensorError) as error:
+            if not _is_disk_error(error):
+                raise
+            raise CheckpointError(
+                f"{saves.folder} cannot be written ({disk_reason(error)}). Make room, then run it again: it continues "
+                "from the last step that was saved"
+            ) from error
     check_finite(trainer.model)
     meet()  # another process may still read the best weights, which go with the run
     return int(trainer.state.global_step)
@@ -116,85 +151,31 @@ class FitResult:
     measures: Mapping[str, float]
 
 
-class LibraryTrainer(abc.ABC):
-    """The common part of LeanDojo's trainers: arguments, running, reporting and writing.
+class Training(abc.ABC):
+    """A training of one model on rows, by a trainer of transformers or TRL. The model is loaded with it.
 
     Attributes:
-        model_name, output_dir: as in LeanDojo-v2's trainers.
         device: where to compute.
-        settings: the origin of a checkpoint beside its model and its data.
+        reports: of its run.
     """
 
-    kind: ClassVar[str]
     libraries: ClassVar[tuple[str, ...]]
-    settings: Config
 
-    def __init__(
-        self,
-        model_name: str | Path,
-        output_dir: str | Path,
-        device: str,
-        report_to: str | Sequence[str],
-        callbacks: Sequence[TrainerCallback],
-    ) -> None:
+    def __init__(self, device: str, reports: Reports) -> None:
         """Args:
-        model_name: a folder, or a name of the hub.
-        output_dir: the model's folder.
         device: "auto" (GPUs if there are any), "cpu" or "cuda".
-        report_to: transformers' names of trackers: "tensorboard", "wandb", "mlflow", "trackio", as they are set up.
-        callbacks: transformers' or of its shape, for each run.
+        reports: of its run.
 
         Raises:
-            ConfigError: there is no such tracker or device.
+            ConfigError: there is no such device.
         """
-        self.model_name, self.output_dir = str(model_name), str(output_dir)
         self.device = device_of(device)
-        self._trackers = trackers(report_to)
-        self._callbacks = tuple(callbacks)
-        self._run_name: str | None = None
+        self.reports = reports
         self._curve = Curve()
 
-    def arguments(self) -> dict[str, Any]:
-        """Return the common arguments of all trainers of transformers and TRL."""
-        return {
-            "output_dir": self.output_dir,
-            "use_cpu": self.device.type == "cpu",
-            "report_to": self._trackers or "none",
-            # Trackers draw a name by the seed: the same for every repository.
-            "run_name": self._run_name,
-            "logging_steps": 1,
-            # The filter would log a loss of NaN as 0.
-            "logging_nan_inf_filter": False,
-            "disable_tqdm": True,
-        }
-
-    def follows_from(self) -> dict[str, Any]:
-        """Return a checkpoint's origin beside its data, the settings of this trainer among it."""
-        return {
-            "base": self.model_name,
-            "begun": start_of(Path(self.model_name)),
-            "settings": self.settings.to_dict(),
-        }
-
-    def about(self) -> dict[str, Any]:
-        """Return further fields of a checkpoint's description."""
-        return {}
-
-    def description(self, rows: str, fitted: FitResult, seconds: float) -> dict[str, Any]:
-        """Return the content of the checkpoint.json of `output_dir`; `rows` is the SHA-256 of the rows."""
-        return {
-            "kind": self.kind,
-            **self.follows_from(),
-            "rows": rows,
-            "versions": versions(self.libraries),
-            "device": str(self.device),
-            "seconds": seconds,
-            **self.facts(fitted),
-        }
-
     @abc.abstractmethod
-    def fit(self, rows: Any, saves: Saves | None = None) -> FitResult:
-        """Train the model on rows; `saves`: folder and interval of the run's saves, None: no saves.
+    def fit(self, rows: Any, saves: Saves) -> FitResult:
+        """Train the model on rows. A killed run goes on from its last save, the same to the bit.
 
         Raises:
             NothingToLearnError: no row can be used. DivergedError: a loss was not finite.
@@ -210,24 +191,40 @@ class LibraryTrainer(abc.ABC):
             OSError, SafetensorError: the disk refused.
         """
 
-    def facts(self, fitted: FitResult) -> dict[str, Any]:
-        """Return a description's fields about this training."""
-        return {"fitted": {**asdict(fitted), "measures": dict(fitted.measures)}, **self.about()}
+    def warnings(self, fitted: FitResult) -> tuple[str, ...]:  # noqa: ARG002
+        """Return the warnings about a result.
 
-    def drive(self, trainer: Any, on_step: OnStep, saves: Saves | None = None) -> int:
+        Raises:
+            NothingToLearnError: nothing was learned.
+        """
+        return ()
+
+    def facts(self, fitted: FitResult) -> dict[str, Any]:
+        """Return a checkpoint's fields about this training."""
+        return {"fitted": {**asdict(fitted), "measures": dict(fitted.measures)}}
+
+    def arguments(self, saves: Saves) -> dict[str, Any]:
+        """Return the common arguments of all trainers of transformers and TRL."""
+        return {
+            "output_dir": str(saves.folder),
+            "use_cpu": self.device.type == "cpu",
+            "bf16": computes_in_bfloat16(self.device),
+            "report_to": list(self.reports.trackers) or "none",
+            "run_name": self.reports.name,
+            "logging_steps": 1,
+            # The filter would log a loss of NaN as 0.
+            "logging_nan_inf_filter": False,
+            "disable_tqdm": True,
+        }
+
+    def drive(self, trainer: Any, saves: Saves) -> int:
         """Run a trainer as `run` does, and keep its curve."""
-        for callback in self._callbacks:
-            trainer.add_callback(callback)
-        steps = run(trainer, on_step, saves)
+        steps = run(trainer, saves, self.reports)
         self._curve = Curve.of_history(trainer.state.log_history)
         return steps
 
     def write_files(self, folder: Path, model: Any, tokenizer: Any) -> None:
-        """Write a model, its tokenizer and the curve of its training into a folder, made if need be.
-
-        Raises:
-            OSError, SafetensorError: the disk refused.
-        """
+        """Write a model, its tokenizer and the curve of its training; see `write`."""
         with quiet_libraries():
             model.save_pretrained(str(folder))
             tokenizer.save_pretrained(folder)
@@ -235,65 +232,47 @@ class LibraryTrainer(abc.ABC):
 
 
 def make_checkpoint(
-    begin: Callable[[Path, str], LibraryTrainer],
-    step: Step,
     chain: Chain,
+    step: Step,
+    begin: Callable[[], Training],
+    rows: Callable[[], tuple[Any, Mapping[str, Any]]],
     *,
-    rows: Callable[[], R],
-    about: Callable[[R], Mapping[str, Any]],
-    warn: Callable[[FitResult], tuple[str, ...]],
     save_minutes: float,
-    tensorboard: Path | None,
 ) -> Checkpoint:
     """Return a step's checkpoint; if it does not exist, train it, from the last saved step.
 
     Args:
-        begin: makes the trainer, of a folder to stay empty and transformers' name of a tracker.
-        step: of the chain.
         chain: of the model.
-        rows: returns the rows to learn.
-        about: returns the description's fields about the rows.
-        warn: returns the checkpoint's warnings, or refuses the result.
+        step: of the chain.
+        begin: loads the model.
+        rows: returns the rows to learn, and the checkpoint's fields about them.
         save_minutes: between two saves.
-        tensorboard: the folder for TensorBoard's files; None: there are none.
 
     Raises:
-        LearningError: see `LibraryTrainer.fit`; or of `rows` and `warn`, or another process makes the same checkpoint.
+        LearningError: see `Training.fit`; or of `begin` and `rows`, or another process makes the same checkpoint.
         Yielded: the job was preempted, and the run is saved.
     """
 
     def make(run: Path) -> Checkpoint:
         began = time.monotonic()
-        saves = Saves(run / "steps", 60 * save_minutes, tensorboard)
-        trainer = begin(run / "model", saves.report_to)
-        shown = rows()
-        fitted = trainer.fit(shown, saves)
-        warnings, described = warn(fitted), {**about(shown), **trainer.facts(fitted)}
-        seconds, libraries = time.monotonic() - began, versions(trainer.libraries)
-        facts = TrainingFacts(fitted.steps, trainer.device.type, seconds, libraries, warnings, described)
-        return chain.put(step, trainer.write, facts)
+        training = begin()
+        learned, described = rows()
+        fitted = training.fit(learned, Saves(run / "steps", 60 * save_minutes))
+        facts = TrainingFacts(
+            fitted.steps,
+            training.device.type,
+            time.monotonic() - began,
+            versions(training.libraries),
+            training.warnings(fitted),
+            {**described, **training.facts(fitted)},
+        )
+        return chain.put(step, training.write, facts)
 
-    return chain.once(step, make)
-
-
-def _run_saved(trainer: Any, saves: Saves) -> None:
-    trainer.args.output_dir = str(saves.folder)
-    trainer.add_callback(_SaveCallback(saves))
-    for callback in trainer.callback_handler.callbacks:
-        if isinstance(callback, TensorBoardCallback) and callback.logging_dir is None:
-            # Beside the saves, which are removed in the end.
-            callback.logging_dir = str(saves.tensorboard or saves.folder.parent / default_logdir())
-    try:
-        begun = _newest_whole(saves.folder)
-        with preemption.region(any_of):
-            trainer.train(resume_from_checkpoint=None if begun is None else str(begun))
-    except (OSError, RuntimeError, SafetensorError) as error:
-        if not _is_disk_error(error):
-            raise
-        raise CheckpointError(
-            f"{saves.folder} cannot be written ({disk_reason(error)}). Make room, then run it again: it continues from "
-            "the last step that was saved"
-        ) from error
+    made = chain.once(step, make)
+    # A trainer and its model refer to each other, and the next model may need the GPU's memory.
+    gc.collect()
+    torch.cuda.empty_cache()
+    return made
 
 
 def trackers(report_to: str | Sequence[str]) -> list[str]:
@@ -339,13 +318,6 @@ def mean_loss(history: Iterable[Mapping[str, Any]]) -> float:
             summed += row["loss"] * (row["step"] - before)
             before = row["step"]
     return summed / before if before else math.nan
-
-
-def wait(device: torch.device) -> None:
-    """Wait for the other processes of the run, if there are any."""
-    if world() > 1:
-        # Without `cpu` Accelerate takes processes on CPUs for single ones, and does not wait.
-        PartialState(cpu=device.type == "cpu").wait_for_everyone()
 
 
 class _StepReports(TrainerCallback):  # type: ignore[misc]

@@ -28,7 +28,7 @@ def train(spec: JobSpec[TrainTacticsSpec], reporter: Reporter) -> dict[str, Any]
 def train_grpo(spec: JobSpec[TrainGrpoSpec], reporter: Reporter) -> dict[str, Any]:
     """Train a tactic model with Lean's reward on one task's goals and measure it on all tasks so far."""
     # Here, since it loads trl's trainer and Lean's pool; `train` needs neither.
-    from pipeline.models.tactics.grpo_job import GrpoJob
+    from pipeline.models.tactics.grpo import GrpoJob
 
     order = spec.parameters
     config, retriever = configured(TacticsConfig.from_dict, order.config), order.retriever

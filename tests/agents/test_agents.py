@@ -30,12 +30,12 @@ from daemon.leandojo.session import settings_for
 from daemon.place.lock import AlreadyRunningError, DaemonLock, holder
 from pipeline.models.errors import DivergedError
 from pipeline.models.retriever.compat import TrainingConfig
-from pipeline.models.tactics.training import RepositoryTrainer, SFTTrainer
-from pipeline.models.trainer_folder import publish
+from pipeline.models.trainers import RepositoryTrainer, SFTTrainer
 from pipeline.prove.provers import Prover
 from store.leandojo import DynamicDatabase
 from tests.support.daemon.remote import Remote
 from tests.support.daemon.traced_project import FILES, KEY, TracedProject
+from tests.support.models import describe
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -350,12 +350,9 @@ def learns_nothing(trainer: RepositoryTrainer) -> Any:
     """Return a training of no step: the model that it begins with, and what a trainer says of it."""
 
     def train(repos: Any, *_: Any) -> None:
-        def write(folder: Path) -> None:
-            shutil.copytree(trainer.model_name, folder, dirs_exist_ok=True)
-
-        about = {"kind": "sft", **trainer.follows_from(), "rows": "", "fitted": {"steps": 0}, "seconds": 0.0}
+        folder = shutil.copytree(trainer.model_name, Path(trainer.output_dir), dirs_exist_ok=True)
         learned = [{"url": repo.url, "commit": repo.commit} for repo in repos]
-        publish(Path(trainer.output_dir), write, {**about, "repositories": learned, "device": "cpu"})
+        describe(folder, config=trainer.config.to_dict(), repositories=learned, device="cpu")
 
     return train
 

@@ -157,7 +157,7 @@ def test_a_trainer(name: str, proved: TracedProject, says_rfl: str, tmp_path: Pa
     run(name, proved, tmp_path, model=says_rfl)
     (saved,) = proved.events("checkpoint_saved")
     config = saved.data["config"]
-    assert config["kind"] == name.partition("_")[0].replace("lora", "sft")
+    assert (config["grpo"] is not None) == name.startswith("grpo")
     assert bool(config["lora"]) == ("lora" in name)
     assert {one["rung"] for one in attempts(proved).values()} == {4}, "what has its proof was tried again"
     assert_every_job_ended_well(proved)

@@ -15,15 +15,16 @@ from pytorch_lightning.loggers import CSVLogger
 from transformers import TrainerCallback
 
 from pipeline.models.chain import Chain
+from pipeline.models.config import TacticsConfig
 from pipeline.models.curve import CURVE, read_curve
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError
 from pipeline.models.retriever.learning import learn
 from pipeline.models.retriever.training import Watchers
-from pipeline.models.running import run, trackers
+from pipeline.models.running import Reports, Saves, run, trackers
 from pipeline.models.tactics.grpo import as_documented
 from pipeline.models.tactics.rows import Row, Rows
-from pipeline.models.tactics.training import SFTTrainer
+from pipeline.models.tactics.training import FineTuning
 from tests.support.retrieval import small_config, write_dataset
 from tests.support.tiny_models import make_tiny_causal, make_tiny_retriever
 
@@ -55,12 +56,12 @@ def test_a_callback_is_told_of_the_run_and_trackers_are_off_unless_named(tmp_pat
             self.losses += [logs["loss"]] if logs and "loss" in logs else []
 
     heard, out = Heard(), tmp_path / "out"
-    trainer = SFTTrainer(
-        make_tiny_causal(tmp_path / "tiny"), out, batch_size=2, max_seq_len=400, device="cpu", callbacks=[heard],
-        say=lambda _line: None,
-    )  # fmt: skip
-    trainer.fit(Rows(tuple(Row(f"⊢ p{n}", "simp", "t", "A.lean", 0) for n in range(6)), 1, {}))
-    trainer.write(out)
+    model = str(make_tiny_causal(tmp_path / "tiny"))
+    config = TacticsConfig(model, batch_size=2, max_seq_len=400, device="cpu")
+    training = FineTuning(config, model, Reports(callbacks=[heard]))
+    rows = Rows(tuple(Row(f"⊢ p{n}", "simp", "t", "A.lean", 0) for n in range(6)), 1, {})
+    training.fit(rows, Saves(tmp_path / "saves"))
+    training.write(out)
     assert heard.report_to == []
     assert [value for _, value in read_curve((out / CURVE).read_bytes())["loss"]] == pytest.approx(
         heard.losses
@@ -73,6 +74,7 @@ def test_a_reward_without_a_name_has_one_that_every_tracker_takes() -> None:
 
 
 def test_a_run_of_w_and_b_ends_with_its_training_unless_the_caller_began_it(
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     finished: list[Any] = []
@@ -80,21 +82,22 @@ def test_a_run_of_w_and_b_ends_with_its_training_unless_the_caller_began_it(
     monkeypatch.setitem(sys.modules, "wandb", wandb)
 
     class Trains:
-        args = SimpleNamespace(report_to=["wandb"])
         state = SimpleNamespace(global_step=1)
         model = torch.nn.Linear(1, 1)
+        callback_handler = SimpleNamespace(callbacks=[])
 
         def remove_callback(self, _callback: Any) -> None: ...
 
         def add_callback(self, _callback: Any) -> None: ...
 
-        def train(self) -> None:
+        def train(self, **_: Any) -> None:
             wandb.run = wandb.run or "of the training"
 
-    run(Trains(), lambda _done, _total: None)
+    reports = Reports(trackers=["wandb"])
+    run(Trains(), Saves(tmp_path), reports)
     assert finished == ["of the training"]
     wandb.run = "of the caller"
-    run(Trains(), lambda _done, _total: None)
+    run(Trains(), Saves(tmp_path), reports)
     assert finished == ["of the training"]
 
 

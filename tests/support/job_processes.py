@@ -126,7 +126,7 @@ class Outcome:
 _MODELS = {
     "train": "retriever.job",
     "train_tactics": "tactics_job",
-    "train_grpo": "tactics.grpo_job",
+    "train_grpo": "tactics.grpo",
     "train_progress": "progress.job",
 }
 """The jobs of `pipeline.models`, each with the module that brings its libraries."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+from pipeline.models.model_files import DESCRIPTION, file_digest, files_in
 
 from store.domain.identity import short_hash
 from store.events.models import (
@@ -15,6 +19,12 @@ from store.events.models import (
     ModelKind,
     ModelOffered,
 )
+
+
+def describe(folder: Path, **about: Any) -> None:
+    """Write the description of a folder's files, as a training does."""
+    files = {name: file_digest(folder / name) for name in files_in(folder) if name != DESCRIPTION}
+    (folder / DESCRIPTION).write_text(json.dumps({**about, "files": files}), encoding="utf-8")
 
 
 def checkpoint_saved(

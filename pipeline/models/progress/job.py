@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -26,10 +26,9 @@ from pipeline.models.errors import NothingToLearnError
 from pipeline.models.measures import Evaluation, by_theorem, summarise
 from pipeline.models.progress.model import ProgressModel
 from pipeline.models.progress.steps import Dataset, Row, digest_of, held_back, read_split
-from pipeline.models.progress.training import ProgressTrainer
-from pipeline.models.ranks import world
+from pipeline.models.progress.training import ProgressTraining
 from pipeline.models.replay import Replay, chosen, version_before
-from pipeline.models.running import make_checkpoint
+from pipeline.models.running import Reports, make_checkpoint
 from pipeline.models.training_job import OnStep, TrainingJob, configured
 from store.events.models import ModelKind
 
@@ -80,17 +79,6 @@ def lesson(
     replayed = replay.beside(len(learned), config.replay_share)
     rows = (*learned, *(row for _, row in replayed))
     return Dataset(rows, own.held_out), dict(Counter(name for name, _ in replayed))
-
-
-def _warnings(measures: Mapping[str, float]) -> tuple[str, ...]:
-    error, constant = measures["mse"], measures["constant_mse"]
-    if error < constant:
-        return ()
-    text = (
-        f"on the proofs held out its squared error is {error:.3g}, and that of the best constant {constant:.3g}: it "
-        "has learned nothing that a search could use"
-    )
-    return (text,)
 
 
 def evaluate(
@@ -144,31 +132,13 @@ class ProgressJob(TrainingJob[ProgressConfig]):
         config = self.config
         data, replayed = lesson(task, config, self.replayed)
         step = self.chain.step(task, config, parent=self.order.parent, data=data.digest)
-
-        def begin(folder: Path, report_to: str) -> ProgressTrainer:
-            return ProgressTrainer(
-                task.dataset,
-                step.start,
-                folder,
-                max_length=config.max_seq_len,
-                batch_size=config.batch_size // world(),
-                epochs=config.epochs,
-                learning_rate=config.lr,
-                seed=config.seed,
-                device=config.device,
-                report_to=report_to,
-                on_step=on_step,
-            )
-
+        reports = Reports.of_job(on_step, self.tensorboard)
         return make_checkpoint(
-            begin,
-            step,
             self.chain,
-            rows=lambda: data,
-            about=lambda _: {"replayed": replayed},
-            warn=lambda fitted: _warnings(fitted.measures),
+            step,
+            lambda: ProgressTraining(config, step.start, reports),
+            lambda: (data, {"replayed": replayed}),
             save_minutes=config.save_minutes,
-            tensorboard=self.tensorboard,
         )
 
     def facts_of(self, folder: Path) -> dict[str, Any]:

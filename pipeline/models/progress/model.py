@@ -20,7 +20,6 @@ from pipeline.models.errors import ModelError
 from pipeline.models.libraries import UNLOADABLE, device_of, load_tokenizer, load_weights
 from pipeline.models.model_files import read_about
 from pipeline.models.progress.text import fitting_text, progress_text
-from pipeline.models.trainer_folder import settle
 from store.text import first_line
 
 LONGEST = 512
@@ -47,7 +46,6 @@ class ProgressModel:
         """
         self._template = template
         self._filled(Step("", ""))
-        settle(Path(model))
         about = read_about(Path(model), verify=True) or {}
         self.tokenizer, loaded = load_model(model, new_head=False)
         self.max_length = text_length(self.tokenizer, loaded, int(about.get("max_length", LONGEST)))

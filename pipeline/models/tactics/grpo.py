@@ -1,53 +1,59 @@
-"""Reinforcement learning of a causal model on goals: LeanDojo-v2's `GRPOTrainer`, with TRL underneath.
+"""Train a causal tactic model with a reward on goals, by TRL's GRPO; the job `train_grpo`.
 
-    from pipeline.models.tactics.grpo import GRPOTrainer
-
-    trainer = GRPOTrainer("outputs", "lean", output_dir="outputs-grpo", batch_size=8)
-    trainer.train(database.sort_repositories_by_difficulty(), database, "raid/data/merged")
-
-Each prompt is a goal from the training split, in the words of `pipeline.models.tactics.prompt`; for each the model
-writes `num_generations` answers, and learns from each one's lead over the others. "lean" is the reward of running them
+Each prompt is a goal of a row, in the words of `pipeline.models.tactics.prompt`; for each the model writes
+`num_generations` answers, and learns from each one's lead over the others. The reward from Lean runs them
 (`pipeline.models.tactics.reward`); it leaves out goals closed by a finisher alone, since the first rung closes those
-without a model. A custom function is called as LeanDojo documents: `completions` are the texts of the tactics, whatever
-the model's template makes of them, and it returns a torch tensor or a list; `problem` has the goals, and the dataset's
-other columns come by name, so it should take `**kwargs`.
+without a model. Another function takes the texts of the answers as `completions`, whatever the model's template makes
+of them, the goals as `problem` and the rows' other columns by name; it returns a tensor or a list.
+
+The job's goals are those of the task's training split, each stated in its file at the trace's commit, behind the text
+before its theorem: the job's worktree, built. Its measures are those of `train_tactics`, so the rule of promotion
+compares like with like. A save falls between the answers to two groups of goals.
 """
 
 from __future__ import annotations
 
-import inspect
+import hashlib
 import json
 import math
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from datasets import Dataset
 from peft import PeftConfig, PeftModel
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer as TRLTrainer
 
-from pipeline.lean.pool import PoolLimits
+from pipeline.jobs.protocol import JobSpec, Reporter
+from pipeline.jobs.specs import GrpoSpec, TrainGrpoSpec
+from pipeline.models.chain import Checkpoint
+from pipeline.models.config import TacticsConfig
+from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError, NothingToLearnError
-from pipeline.models.ranks import is_first, of_first
-from pipeline.models.running import FitResult, Saves
-from pipeline.models.tactics.goals import Places, place_here
+from pipeline.models.libraries import DType
+from pipeline.models.ranks import is_first, of_first, world
+from pipeline.models.running import NO_REPORTS, FitResult, Reports, Saves, make_checkpoint
+from pipeline.models.tactics.goals import SourcePlaces
+from pipeline.models.tactics.job import TacticsJob, premised
 from pipeline.models.tactics.models import TacticModel
 from pipeline.models.tactics.requests import text_of
-from pipeline.models.tactics.reward import FINISHERS, REWARDS, CompletionRow, LeanReward
-from pipeline.models.tactics.rows import Rows
-from pipeline.models.tactics.training import OnlyTrains, RepositoryTrainer
+from pipeline.models.tactics.reward import FINISHERS, CompletionRow, LeanReward
+from pipeline.models.tactics.rows import NO_PREMISES, RowPremises, Rows, read_rows
+from pipeline.models.tactics.training import TacticTraining
+from pipeline.models.training_job import OnStep
 from store.files import write_whole
 from store.text import first_line
 
 RewardFunc = Callable[..., Any]
-LEAN: Literal["lean"] = "lean"
 _REFERENCE = "ref"
 _JUDGED_TOGETHER = 64
 """Goals."""
 _CLOSED = "closed.json"
 """In the folder of a run's saves: whether a finisher closes each goal."""
+_MOST_SILENT = 0.95
 _MEASURES = {
     "reward": "reward",
     "reward_std": "reward_std",
@@ -82,97 +88,47 @@ def prompts_of(rows: Rows, found: TacticModel) -> list[dict[str, Any]]:
     return list(examples.values())
 
 
-class GRPOTrainer(RepositoryTrainer):
-    """LeanDojo-v2's `GRPOTrainer`, with its constructor; see the module and `RepositoryTrainer`."""
+class RewardTraining(TacticTraining):
+    """A training with a reward; its measures are means over the run, of those of `_MEASURES`."""
 
-    kind = "grpo"
+    libraries = ("torch", "transformers", "trl", "peft")
+    takes_encoder_decoders = False
 
     def __init__(
         self,
-        model_name: str | Path,
-        reward_func: RewardFunc | Literal["lean"] | Sequence[RewardFunc | Literal["lean"]],
-        output_dir: str | Path = "outputs",
-        epochs_per_repo: int = 1,
-        batch_size: int = 1,
-        lr: float = 2e-5,
-        lora_config: PeftConfig | None = None,
+        config: TacticsConfig,
+        grpo: GrpoSpec,
+        reward: RewardFunc,
+        start: str,
+        reports: Reports = NO_REPORTS,
         *,
-        kl_beta: float = 0.0,
-        num_generations: int = 8,
-        temperature: float = 1.0,
-        max_steps: int | None = None,
-        places: Places | None = None,
-        limits: PoolLimits | None = None,
-        trl: Mapping[str, Any] | None = None,
-        **others: Any,
+        adapter: PeftConfig | None = None,
+        dtype: DType = "auto",
     ) -> None:
         """Args:
-        reward_func: "lean", a function, or several of them.
-        batch_size: answers in one device's batch; gradients are gathered up to a whole number of groups.
-        kl_beta: the weight of the distance to the model before each repository; above 0 that is held in memory
-            too: a second model, or a second adapter.
-        num_generations: answers to each goal, from 2.
-        temperature: of sampling.
-        max_steps: of the optimiser, for each repository; None: one pass over its goals.
-        places: where Lean states goals (`pipeline.models.tactics.goals`); None: Lean in the working directory.
-        limits: of the pool of REPL processes.
-        trl: further arguments of TRL's `GRPOConfig`, such as `loss_type`, `reward_weights`, or `use_vllm` and
-                `vllm_mode` for a generator under TRL.
-        others: those of `RepositoryTrainer`.
+        grpo: settings; its batch size is of all devices, and gradients are gathered up to a whole number of groups.
+            With a `kl_beta` above 0 the initial model is held in memory too: a second model, or a second adapter.
+        reward: from Lean, or another function.
+        config, start, reports, adapter, dtype: as `TacticTraining`'s.
 
         Raises:
-            ConfigError: a setting is invalid.
-            ModelError: the model has no tokenizer.
+            ConfigError, ModelError, CheckpointError: as `TacticTraining`.
         """
-        super().__init__(model_name, output_dir, epochs_per_repo, batch_size, lr, lora_config, **others)
-        given = [reward_func] if callable(reward_func) or isinstance(reward_func, str) else list(reward_func)
-        for one in given:
-            if not callable(one) and one != LEAN:
-                raise ConfigError(f'reward_func is {one!r}: it takes a function, "lean", or a list of these')
-        if num_generations < 2:
-            raise ConfigError(f"num_generations is {num_generations}: it takes a whole number from 2")
-        if not (math.isfinite(kl_beta) and kl_beta >= 0):
-            raise ConfigError(f"kl_beta is {kl_beta}: it takes a number from 0")
-        if not (math.isfinite(temperature) and temperature > 0):
-            raise ConfigError(f"temperature is {temperature}: it takes a number above 0")
-        self.reward_func = reward_func
-        self.kl_beta = float(kl_beta)
-        self.num_generations = num_generations
-        self.temperature = float(temperature)
-        self.max_steps = max_steps
-        self.trl = dict(trl or {})
-        self._rewards = given
-        self.places = places
-        self._limits = limits
-        self._lean: LeanReward | None = None
+        super().__init__(config, start, reports, adapter=adapter, dtype=dtype)
+        self.grpo = grpo
+        self.reward = reward
 
-    @property
-    def wants_places(self) -> bool:
-        """Return whether Lean rewards without places for the goals yet: `places` can be set."""
-        return self.places is None and LEAN in self._rewards
-
-    def fit(self, rows: Rows, saves: Saves | None = None) -> FitResult:
-        """Train the model on the goals of rows: measures are means over the run, of those of `_MEASURES`.
-
-        Args:
-            rows: with the goals to prove.
-            saves: folder and interval of the run's saves; None: no saves. A killed run goes on the same to the bit if
-                generating and judging do: on one machine, with no tactic near its time limit.
-
-        Raises:
-            LearningError, Yielded: as `LibraryTrainer.fit`.
-        """
-        every = prompts_of(rows, self.loaded())
-        self._config()  # before Lean judges for hours
+    def fit(self, rows: Rows, saves: Saves) -> FitResult:
+        every, lean = prompts_of(rows, self.found), self.reward
+        self._config(saves)  # before Lean judges for hours
         if not every:
             raise NothingToLearnError("there is no goal to learn from")
+        judged = isinstance(lean, LeanReward)
         try:
-            judged = LEAN in self._rewards
-            kept = None if saves is None else saves.folder / _CLOSED
-            examples = self._beyond_finishers(every, kept) if judged else every
+            examples = _beyond_finishers(every, lean, saves.folder) if isinstance(lean, LeanReward) else every
             dropped = len(every) - len(examples)
             if dropped:
-                self._report(f"{dropped} of {len(every)} goals are left out: a finisher closes them")
+                self.reports.say(f"{dropped} of {len(every)} goals are left out: a finisher closes them")
             _, needed = self._gathered()
             if len(examples) < needed:
                 # TRL drops an incomplete step: training would end without a step and without an error.
@@ -180,14 +136,14 @@ class GRPOTrainer(RepositoryTrainer):
                 raise NothingToLearnError(
                     f"there are {len(examples)} goals{which}, and a step takes {needed}: set batch_size lower"
                 )
-            trainer = self.trainer(examples)
-            steps = self.drive(trainer, self.on_step, saves)
+            trainer = self.trainer(examples, saves)
+            steps = self.drive(trainer, saves)
         finally:
-            self.close()
-            model = self.loaded().model
-            if isinstance(model, PeftModel) and _REFERENCE in model.peft_config:
+            if isinstance(lean, LeanReward):
+                lean.close()
+            if isinstance(self.found.model, PeftModel) and _REFERENCE in self.found.model.peft_config:
                 # TRL's copy of the adapter before the training.
-                model.delete_adapter(_REFERENCE)
+                self.found.model.delete_adapter(_REFERENCE)
         measures = {}
         for name, ours in _MEASURES.items():
             logged = [item[name] for item in trainer.state.log_history if name in item]
@@ -195,135 +151,155 @@ class GRPOTrainer(RepositoryTrainer):
                 measures[ours] = sum(logged) / len(logged)
         return FitResult(len(examples), dropped, steps, measures)
 
-    def _beyond_finishers(self, examples: list[dict[str, Any]], kept: Path | None) -> list[dict[str, Any]]:
-        """Return the prompts whose goals no finisher closes: the first rung closes the others without a model.
+    def warnings(self, fitted: FitResult) -> tuple[str, ...]:
+        if fitted.measures.get("unjudged", 0.0) >= 1.0:
+            raise NothingToLearnError(
+                "Lean could judge none of the answers, so that nothing was learned: the goals cannot be stated again "
+                "where they were traced"
+            )
+        silent = fitted.measures.get("groups_without_signal", 0.0)
+        if silent < _MOST_SILENT:
+            return ()
+        why = "so that nothing was learned of them: the goals are too easy for the model, or too hard"
+        return (f"in {silent:.0%} of the groups all answers earned the same, {why}",)
 
-        Lean's answers are `kept` in a file, so a stopped run goes on from there, and with the same goals.
-        """
-        closed: list[bool] = []
-        if kept is not None and kept.exists():
-            closed = json.loads(kept.read_text(encoding="utf-8"))
-        closed = of_first(closed)
-        for first in range(len(closed), len(examples), _JUDGED_TOGETHER):
-            part = examples[first : first + _JUDGED_TOGETHER]
-            asked = [CompletionRow(one["problem"], finisher, one) for one in part for finisher in FINISHERS]
-            closes = [one is not None and one.outcome == "closed" for one in self._lean_reward().judge(asked)]
-            found = [any(closes[at : at + len(FINISHERS)]) for at in range(0, len(closes), len(FINISHERS))]
-            # Near a time limit processes get different answers, but must learn from the same goals.
-            closed += of_first(found)
-            if kept is not None and is_first():
-                kept.parent.mkdir(parents=True, exist_ok=True)
-                write_whole(kept, json.dumps(closed))
-        return [one for one, easy in zip(examples, closed, strict=True) if not easy]
+    def facts(self, fitted: FitResult) -> dict[str, Any]:
+        """Return the fields of a checkpoint about this training, the judging Lean's among them."""
+        lean = self.reward
+        judged = (
+            {"counts": dict(lean.counts), "cached": lean.cached} if isinstance(lean, LeanReward) else None
+        )
+        return {**super().facts(fitted), "lean": judged}
 
-    def close(self) -> None:
-        """End the processes of the reward from Lean; training starts others."""
-        if self._lean is not None:
-            self._lean.close()
-
-    def trainer(self, examples: list[dict[str, Any]]) -> Any:
+    def trainer(self, examples: list[dict[str, Any]], saves: Saves) -> Any:
         """Return TRL's trainer of the model for the prompts of `prompts_of`."""
-        found, config = self.loaded(), self._config()
-        # TRL loads the model to stay near from this one's recorded source.
-        if self.kl_beta and self.learned_before:
-            found.model.config._name_or_path = self.output_dir
         return _Trainer(
-            model=found.model,
-            args=config,
+            model=self.found.model,
+            args=self._config(saves),
             train_dataset=Dataset.from_list(examples),
-            reward_funcs=[
-                self._lean_reward() if one == LEAN else as_documented(one) for one in self._rewards
-            ],
-            processing_class=found.tokenizer,
+            reward_funcs=as_documented(self.reward),
+            processing_class=self.found.tokenizer,
         )
 
-    def _config(self) -> GRPOConfig:
+    def _config(self, saves: Saves) -> GRPOConfig:
         batches, _ = self._gathered()
+        grpo = self.grpo
         ours: dict[str, Any] = {
-            **self.arguments(),
+            **self.arguments(saves),
+            "learning_rate": grpo.lr,
+            "per_device_train_batch_size": grpo.batch_size // world(),
             "gradient_accumulation_steps": batches,
-            "num_generations": self.num_generations,
-            "max_completion_length": self.loaded().lengths.answer,
-            "temperature": self.temperature,
-            "beta": self.kl_beta,
-            "max_steps": -1 if self.max_steps is None else self.max_steps,
+            "num_generations": grpo.num_generations,
+            "max_completion_length": self.found.lengths.answer,
+            "temperature": grpo.temperature,
+            "beta": grpo.kl_beta,
+            "max_steps": -1 if grpo.max_steps is None else grpo.max_steps,
         }
-        if both := sorted(ours.keys() & self.trl.keys()):
+        if both := sorted(ours.keys() & grpo.trl.keys()):
             raise ConfigError(
                 f"trl.{both[0]} follows from our own settings, and is none to pass on: leave it out"
             )
         try:
-            return GRPOConfig(**ours, **self.trl)
+            return GRPOConfig(**ours, **grpo.trl)
         except (ValueError, TypeError, ImportError) as error:
-            if not self.trl:
+            if not grpo.trl:
                 raise
-            raise ConfigError(f"TRL does not take trl ({self.trl}): {first_line(error)}") from error
-
-    def follows_from(self) -> dict[str, Any]:
-        return {
-            **super().follows_from(),
-            "grpo": {
-                "rewards": [_name(one) for one in self._rewards],
-                "kl_beta": self.kl_beta,
-                "num_generations": self.num_generations,
-                "temperature": self.temperature,
-                "max_steps": self.max_steps,
-                "values": dict(REWARDS) if LEAN in self._rewards else None,
-                "trl": self.trl,
-            },
-        }
-
-    def about(self) -> dict[str, Any]:
-        """Return the reward's part of a checkpoint's description: the judging Lean."""
-        leans = [one for one in (self._lean, *self._rewards) if isinstance(one, LeanReward)]
-        return {
-            "lean": [{"counts": dict(one.counts), "cached": one.cached} for one in leans],
-        }
+            raise ConfigError(f"TRL does not take trl ({grpo.trl}): {first_line(error)}") from error
 
     def _gathered(self) -> tuple[int, int]:
         """Return the numbers of batches and goals in a step.
 
         Its answers must be whole groups: LeanDojo's own default of 1 at a time is none.
         """
-        at_once = self.settings.batch_size * int(os.environ.get("WORLD_SIZE", "1"))
-        answers = math.lcm(at_once, self.num_generations)
-        return answers // at_once, answers // self.num_generations
-
-    def _lean_reward(self) -> LeanReward:
-        places = self.places or place_here()
-        if self._lean is None:
-            self._lean = LeanReward(places, limits=self._limits)
-        # They may be new since the last training, for instance for more repositories.
-        self._lean.places = places
-        return self._lean
+        answers = math.lcm(self.grpo.batch_size, self.grpo.num_generations)
+        return answers // self.grpo.batch_size, answers // self.grpo.num_generations
 
 
-def as_documented(reward: Any) -> RewardFunc:
+def _beyond_finishers(examples: list[dict[str, Any]], lean: LeanReward, run: Path) -> list[dict[str, Any]]:
+    """Return the prompts whose goals no finisher closes: the first rung closes the others without a model.
+
+    Lean's answers are kept in the folder of a run's saves, so a stopped run goes on from there, and with the same
+    goals.
+    """
+    kept = run / _CLOSED
+    closed: list[bool] = of_first(json.loads(kept.read_bytes()) if is_first() and kept.exists() else [])
+    for first in range(len(closed), len(examples), _JUDGED_TOGETHER):
+        part = examples[first : first + _JUDGED_TOGETHER]
+        asked = [CompletionRow(one["problem"], finisher, one) for one in part for finisher in FINISHERS]
+        closes = [one is not None and one.outcome == "closed" for one in lean.judge(asked)]
+        found = [any(closes[at : at + len(FINISHERS)]) for at in range(0, len(closes), len(FINISHERS))]
+        # Near a time limit processes get different answers, but must learn from the same goals.
+        closed += of_first(found)
+        if is_first():
+            run.mkdir(parents=True, exist_ok=True)
+            write_whole(kept, json.dumps(closed))
+    return [one for one, easy in zip(examples, closed, strict=True) if not easy]
+
+
+def as_documented(reward: RewardFunc) -> RewardFunc:
     """Return a reward function with LeanDojo's documented call: with texts, for a tensor or a list of numbers."""
     if isinstance(reward, LeanReward):
         return reward
 
-    def numbers(given: Any) -> list[float | None]:
+    def called(completions: Sequence[Any], **columns: Any) -> list[float | None]:
+        given = reward(completions=[text_of(one) for one in completions], **columns)
         return [None if one is None else float(one) for one in given]
 
-    def called(completions: Sequence[Any], **columns: Any) -> list[float | None]:
-        return numbers(reward(completions=[text_of(one) for one in completions], **columns))
-
-    async def awaited(completions: Sequence[Any], **columns: Any) -> list[float | None]:
-        return numbers(await reward(completions=[text_of(one) for one in completions], **columns))
-
-    waits = inspect.iscoroutinefunction(reward) or inspect.iscoroutinefunction(type(reward).__call__)
-    made: RewardFunc = awaited if waits else called
     # A lambda's name has brackets, invalid in MLflow's names of metrics.
-    made.__name__ = _name(reward).strip("<>")
-    return made
+    called.__name__ = name_of(reward).strip("<>")
+    return called
 
 
-def _name(reward: Any) -> str:
-    if isinstance(reward, str):
-        return reward
-    return getattr(reward, "__name__", type(reward).__name__)
+def name_of(reward: RewardFunc) -> str:
+    """Return a reward function's name, or its class's."""
+    return str(getattr(reward, "__name__", type(reward).__name__))
 
 
-class _Trainer(OnlyTrains, TRLTrainer):  # type: ignore[misc]
-    """TRL's."""
+class _Trainer(TRLTrainer):  # type: ignore[misc]
+    """TRL's, without its work beside training."""
+
+    def _send_telemetry(self) -> None:
+        """Send nothing."""
+
+    def create_model_card(self, *_: Any, **__: Any) -> None:
+        """Write none: it would lie in the folder of a run."""
+
+
+class GrpoJob(TacticsJob):
+    """The job; its prompts, and the rows it measures on, show premises."""
+
+    def __init__(
+        self,
+        config: TacticsConfig,
+        spec: JobSpec[TrainGrpoSpec],
+        reporter: Reporter,
+        premises: RowPremises = NO_PREMISES,
+    ) -> None:
+        super().__init__(config, spec, reporter, premises)
+        self._order = spec.parameters
+
+    def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
+        """Return the checkpoint after the task's goals, made if need be.
+
+        Raises:
+            NothingToLearnError: there are fewer goals than a step takes, or Lean could judge no answer.
+            LearningError: the dataset, the parent or a setting cannot be used, Lean does not start, the loss diverged,
+                the disk is full, or another process makes the same checkpoint.
+            Yielded: the job was preempted, and the run is saved.
+        """
+        order, config, premises = self._order, self.config, self._premises
+        read = read_rows(task.dataset / config.split / "train.json")
+        about = {"objective": "grpo", "grpo": order.grpo.model_dump(mode="json")}
+        parts = [read.digest, premises.name, order.lean.kind, json.dumps(about, sort_keys=True)]
+        data = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        step = self.chain.step(task, config, parent=order.parent, data=data)
+        step = replace(step, config={**step.config, **about})
+        places = SourcePlaces(order.lean, self.spec.project(order.folder), order.folder)
+        reward, reports = LeanReward(places, limits=order.limits), Reports.of_job(on_step, self.tensorboard)
+        begin = partial(RewardTraining, config, order.grpo, reward, step.start, reports)
+
+        def rows() -> tuple[Rows, dict[str, Any]]:
+            shown = read.shown(premises.of(task), seed=config.seed)
+            return shown, {**about, **premised(premises, shown)}
+
+        return make_checkpoint(self.chain, step, begin, rows, save_minutes=config.save_minutes)

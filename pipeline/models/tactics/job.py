@@ -31,16 +31,15 @@ from peft import PeftModel
 from torch import Tensor
 
 from pipeline.jobs.protocol import JobSpec, Reporter
-from pipeline.models.adapters import base_of, model_for, new_adapter
+from pipeline.models.adapters import model_for
 from pipeline.models.batching import by_length, padded
-from pipeline.models.chain import Chain, Checkpoint
+from pipeline.models.chain import Checkpoint
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToLearnError
 from pipeline.models.libraries import device_of, inference_dtype
 from pipeline.models.measures import Evaluation, by_theorem, summarise
-from pipeline.models.ranks import world
-from pipeline.models.running import FitResult, make_checkpoint
+from pipeline.models.running import Reports, make_checkpoint
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.lesson import lesson
 from pipeline.models.tactics.models import TacticModel, load_model, read_model
@@ -54,11 +53,10 @@ from pipeline.models.tactics.rows import (
     drawn,
     read_rows,
 )
-from pipeline.models.tactics.training import SFTTrainer
+from pipeline.models.tactics.training import FineTuning
 from pipeline.models.training_job import OnStep, TrainingJob
 from store.events.models import ModelKind
 
-_LR, _LR_OF_AN_ADAPTER = 2e-5, 2e-4
 _WARMUP = 0.03
 """Of a training's steps."""
 METRICS = ("tactic@1", "tactic@8", "token_accuracy")
@@ -172,100 +170,9 @@ def token_accuracies(model: TacticModel, rows: Sequence[Row]) -> list[float]:
     return found
 
 
-def learn(
-    task: TaskData,
-    chain: Chain,
-    config: TacticsConfig,
-    *,
-    parent: str | None,
-    earlier: Sequence[TaskData] = (),
-    premises: RowPremises = NO_PREMISES,
-    tensorboard: Path | None = None,
-    on_step: OnStep = lambda _done, _total: None,
-) -> Checkpoint:
-    """Train a task from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
-
-    An existing one, from the same parent, data and configuration, is not made again; an interrupted one continues from
-    the last saved step.
-
-    Args:
-        task: with a dataset in LeanDojo's form, for its training split, and accepted proofs beside it.
-        chain: of tactic models.
-        config: how.
-        parent: the checkpoint to start from.
-        earlier: the tasks to replay, an earlier version of this one among them.
-        premises: shown by the rows beside their states, but for the share of `config.premise_dropout`.
-        tensorboard: the folder for TensorBoard's files; None: there are none.
-        on_step: takes (optimiser steps done, in all) after each.
-
-    Raises:
-        LearningError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another process
-            makes the same checkpoint.
-        Yielded: the job was preempted, and the run is saved.
-    """
-    given = lesson(task, config, earlier)
-    data = (
-        hashlib.sha256(f"{given.digest} {premises.name}".encode()).hexdigest()
-        if premises.name
-        else given.digest
-    )
-    step = chain.step(task, config, parent=parent, data=data)
-
-    def begin(folder: Path, report_to: str) -> SFTTrainer:
-        return SFTTrainer(
-            step.start,
-            folder,
-            config.epochs,
-            config.batch_size // world(),
-            learning_rate(config, step.start),
-            new_adapter(config.lora_rank, "CAUSAL_LM") if config.lora else None,
-            warmup_steps=_WARMUP,
-            report_to=report_to,
-            on_step=on_step,
-            **shared_settings(config),
-        )
-
-    def left_out(fitted: FitResult) -> tuple[str, ...]:
-        whole = fitted.rows + fitted.dropped
-        return (
-            (f"{fitted.dropped} of {whole} steps were left out: their tactics are too long",)
-            if fitted.dropped
-            else ()
-        )
-
-    return make_checkpoint(
-        begin,
-        step,
-        chain,
-        rows=lambda: given.shown(premises, task, config),
-        about=lambda shown: {"rows": given.about(), **premised(premises, shown)},
-        warn=left_out,
-        save_minutes=config.save_minutes,
-        tensorboard=tensorboard,
-    )
-
-
 def premised(premises: RowPremises, shown: Rows) -> dict[str, Any]:
     """Return a checkpoint's description of the premises of its rows."""
     return {"premises": {"of": premises.name, "rows": sum(bool(row.premises) for row in shown.rows)}}
-
-
-def shared_settings(config: TacticsConfig) -> dict[str, Any]:
-    """Return the common arguments of all trainings of a chain."""
-    return {
-        "max_seq_len": config.max_seq_len,
-        "enable_thinking": config.enable_thinking,
-        "device": config.device,
-        "seed": config.seed,
-        # The run's log and the checkpoint's warnings have it.
-        "say": lambda _line: None,
-    }
-
-
-def learning_rate(config: TacticsConfig, start: str) -> float:
-    """Return the learning rate of a training from a model: the configuration's, else the usual one."""
-    adapter = config.lora or base_of(start) != start
-    return config.lr or (_LR_OF_AN_ADAPTER if adapter else _LR)
 
 
 class TacticsJob(TrainingJob[TacticsConfig]):
@@ -303,16 +210,23 @@ class TacticsJob(TrainingJob[TacticsConfig]):
         return self.loaded(source, lambda one: load_model(one, device=device, dtype=inference_dtype(device)))
 
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
-        return learn(
-            task,
-            self.chain,
-            self.config,
-            parent=self.order.parent,
-            earlier=self.replayed,
-            premises=self._premises,
-            tensorboard=self.tensorboard,
-            on_step=on_step,
-        )
+        config, premises = self.config, self._premises
+        given = lesson(task, config, self.replayed)
+        data = given.digest
+        if premises.name:
+            data = hashlib.sha256(f"{data} {premises.name}".encode()).hexdigest()
+        step = self.chain.step(task, config, parent=self.order.parent, data=data)
+
+        def begin() -> FineTuning:
+            training = FineTuning(config, step.start, Reports.of_job(on_step, self.tensorboard))
+            training.warmup_steps = _WARMUP
+            return training
+
+        def rows() -> tuple[Rows, dict[str, Any]]:
+            shown = given.shown(premises, task, config)
+            return shown, {"rows": given.about(), **premised(premises, shown)}
+
+        return make_checkpoint(self.chain, step, begin, rows, save_minutes=config.save_minutes)
 
     def facts_of(self, folder: Path) -> dict[str, Any]:
         read_model(folder)

@@ -24,7 +24,6 @@ from pipeline.models.adapters import base_of, model_for
 from pipeline.models.errors import ModelError
 from pipeline.models.libraries import UNLOADABLE, load_tokenizer, load_weights, quiet_libraries
 from pipeline.models.tactics.prompt import Prompts
-from pipeline.models.trainer_folder import settle
 from store.text import first_line
 
 PROMPT = "prompt.json"
@@ -164,9 +163,6 @@ def read_model(
     model: str | Path, *, max_seq_len: int | None = None, enable_thinking: bool | None = None
 ) -> UnloadedModel:
     """Read a model's tokenizer and prompts without loading its weights; arguments and errors as `load_model`'s."""
-    path = Path(model)
-    if path.is_dir():
-        settle(path)
     tokenizer = load_tokenizer(model)
     try:
         with quiet_libraries():
@@ -174,7 +170,7 @@ def read_model(
             config = AutoConfig.from_pretrained(base)
     except UNLOADABLE as error:
         raise _unloadable(model, error) from error
-    lengths = _lengths(path, config, max_seq_len, enable_thinking)
+    lengths = _lengths(Path(model), config, max_seq_len, enable_thinking)
     prompts = Prompts.for_model(
         tokenizer,
         encoder_decoder=bool(config.is_encoder_decoder),

@@ -107,7 +107,7 @@ def test_it_learns_what_lean_rewards_and_goes_on_after_a_kill_to_the_same_weight
     read = chain.read(saved["checkpoint"], verify=True)
     assert read.weights != chain.read(rewarded.parent).weights
     about = read.about
-    (lean,) = about["lean"]
+    lean = about["lean"]
     assert sum(lean["counts"].values()) == 3 * 8, "every answer was judged"
     assert {"closed", "failed", "open"} & lean["counts"].keys()
     assert about["fitted"]["measures"]["groups_without_signal"] < 1.0

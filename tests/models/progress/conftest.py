@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.models.progress.training import ProgressTrainer
 from pipeline.models.running import FitResult
+from pipeline.models.trainers import ProgressTrainer
 from tests.support.tiny_models import make_tiny_classifier
 
 
@@ -48,6 +48,6 @@ class Trained:
 
 @pytest.fixture(scope="session")
 def trained(data: Path, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    folder = tmp_path_factory.mktemp("trained")
+    folder = tmp_path_factory.mktemp("trained") / "model"
     trainer = ProgressTrainer(data, str(model), folder, epochs=3, learning_rate=3e-3, device="cpu")
     return Trained(folder, trainer.train())

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import EvalPrediction
+from transformers import EvalPrediction, TrainerCallback
 
 from pipeline.models.curve import CURVE, read_curve
 from pipeline.models.errors import ConfigError, DatasetError, DivergedError, ModelError
 from pipeline.models.progress.model import ProgressModel
 from pipeline.models.progress.steps import Row, read_dataset
-from pipeline.models.progress.training import ProgressTrainer, error_metrics
+from pipeline.models.progress.training import ProgressTraining, error_metrics
+from pipeline.models.trainers import ProgressTrainer
 from tests.models.progress.conftest import Trained
 from tests.support.tiny_models import TinyKind, make_tiny
 
@@ -67,29 +68,34 @@ def test_the_best_epoch_is_kept_and_not_the_last_nor_the_worst(
 
 
 def test_a_run_of_other_settings_is_not_gone_on_with(data: Path, model: Path, tmp_path: Path) -> None:
-    def cut_off(done: int, _total: int) -> None:
-        if done == 15:
-            raise KeyboardInterrupt
+    class Counted(TrainerCallback):  # type: ignore[misc]
+        steps = 0
 
-    out = tmp_path / "out"
+        def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+            self.steps += 1
+            if state.global_step == 15:
+                raise KeyboardInterrupt
+
+    out, other, same = tmp_path / "out", Counted(), Counted()
     with pytest.raises(KeyboardInterrupt):
-        trainer(data, model, out, epochs=2, on_step=cut_off).train()
-    steps: list[int] = []
-    trainer(data, model, out, epochs=1, on_step=lambda done, _: steps.append(done)).train()
-    assert steps == list(range(1, 11))
-    assert not list(out.glob(".run-*"))
+        trainer(data, model, out, epochs=2, callbacks=[Counted()]).train()
+    trainer(data, model, out, epochs=1, callbacks=[other]).train()
+    assert other.steps == 10
+    assert not list((tmp_path / "out.chain" / ".runs").iterdir())
+    assert trainer(data, model, out, epochs=1, callbacks=[same]).train().steps == 10
+    assert same.steps == 0, "it is there"
 
 
 def test_training_goes_on_from_a_trained_model_and_replaces_one_that_is_there(
-    data: Path, trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    data: Path, model: Path, trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    out = shutil.copytree(trained.folder, tmp_path / "out")
-    (out / "notes.txt").write_text("mine", encoding="utf-8")
+    out = tmp_path / "out"
+    trainer(data, model, out, epochs=1, learning_rate=1e-4).train()
+    before = weights(out)
     made = trainer(data, trained.folder, out, epochs=1, learning_rate=1e-4).train()
     first = read_curve((trained.folder / CURVE).read_bytes())["eval_mse"][0]
     assert made.measures["mse"] < first[1], "it does not begin anew"
-    assert weights(out) != weights(trained.folder)
-    assert (out / "notes.txt").read_text(encoding="utf-8") == "mine"
+    assert weights(out) not in (weights(trained.folder), before)
     ProgressModel(out, device="cpu")
     assert capsys.readouterr().out == "", "a job's stdout is not the Trainer's to write on"
 
@@ -107,20 +113,21 @@ def test_what_is_too_long_is_cut_and_counted(data: Path, model: Path, tmp_path: 
     row = {"goal": "h : p\n" * 500 + "⊢ q", "tactic": "simp", "steps_remaining": 2, "proof": "long"}
     longest.write_text(f"{data.read_text(encoding='utf-8')}{json.dumps(row)}\n", encoding="utf-8")
     training = trainer(longest, model, tmp_path / "out", epochs=1, max_length=4096)
-    assert (training.train().measures["cut"], training.max_length) == (1, 512), (
-        "the model takes no more than 512"
-    )
+    assert training.train().measures["cut"] == 1
+    assert ProgressTraining(training.config, str(model)).max_length == 512, "the model takes no more than 512"
     assert ProgressModel(tmp_path / "out", device="cpu").max_length == 512
 
 
 def test_a_loss_that_is_no_number_ends_the_run_and_leaves_the_model_that_was_there(
-    data: Path, model: Path, trained: Trained, tmp_path: Path
+    data: Path, model: Path, tmp_path: Path
 ) -> None:
-    out = shutil.copytree(trained.folder, tmp_path / "out")
+    out = tmp_path / "out"
+    trainer(data, model, out, epochs=1).train()
+    before = weights(out)
     with pytest.raises(DivergedError, match="smaller learning rate"):
         trainer(data, model, out, learning_rate=1e38).train()
     ProgressModel(out, device="cpu")
-    assert weights(out) == weights(trained.folder)
+    assert weights(out) == before
 
 
 @pytest.mark.parametrize(
@@ -128,9 +135,9 @@ def test_a_loss_that_is_no_number_ends_the_run_and_leaves_the_model_that_was_the
     [
         ({"epochs": 0}, "epochs is 0"),
         ({"batch_size": -1}, "batch_size is -1"),
-        ({"learning_rate": float("nan")}, "learning_rate is nan"),
-        ({"eval_ratio": 1.0}, "eval_ratio is 1.0: it takes a number below 1"),
-        ({"max_length": "512"}, "max_length is '512'"),
+        ({"learning_rate": float("nan")}, "lr is nan"),
+        ({"eval_ratio": 1.0}, "eval_ratio is 1.0: it takes a number between 0 and 1"),
+        ({"max_length": "512"}, "max_seq_len is '512'"),
     ],
 )
 def test_a_setting_that_cannot_be_meant_is_refused(
@@ -142,13 +149,13 @@ def test_a_setting_that_cannot_be_meant_is_refused(
 
 def test_a_model_or_data_that_cannot_be_used_is_named(data: Path, model: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="nowhere cannot be loaded"):
-        trainer(data, tmp_path / "nowhere", tmp_path / "out")
+        trainer(data, tmp_path / "nowhere", tmp_path / "out").train()
     bare = shutil.copytree(model, tmp_path / "bare")
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (bare / name).unlink()
     with pytest.raises(ModelError, match="bare has no tokenizer"):
-        trainer(data, bare, tmp_path / "out")
+        trainer(data, bare, tmp_path / "out").train()
     with pytest.raises(ModelError, match="of the weights of a T5ForSequenceClassification"):
-        trainer(data, make_tiny("encoder", tmp_path / "encoder"), tmp_path / "out")
+        trainer(data, make_tiny("encoder", tmp_path / "encoder"), tmp_path / "out").train()
     with pytest.raises(DatasetError, match="cannot be read"):
         trainer(tmp_path / "none.jsonl", model, tmp_path / "out").train()

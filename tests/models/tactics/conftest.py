@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from pipeline.models.config import TacticsConfig
+from pipeline.models.running import Reports, Saves
+from pipeline.models.tactics.training import FineTuning
 from store.leandojo import DynamicDatabase, Repository
 from tests.support.retrieval import step, theorem
 from tests.support.tiny_models import make_tiny_causal
@@ -19,6 +23,33 @@ MakeRepository = Callable[[str, Sequence[Proof]], Repository]
 @pytest.fixture(scope="session")
 def causal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_causal(tmp_path_factory.mktemp("causal"), hidden=32, layers=1, max_length=400)
+
+
+Training = Callable[..., FineTuning]
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def training(causal: Path, said: list[str]) -> Training:
+    """Begin a fine-tuning with these settings."""
+
+    def begin(
+        *, start: Path = causal, adapter: Any = None, dtype: Any = "auto", **changes: Any
+    ) -> FineTuning:
+        settings = {"batch_size": 8, "lr": 1e-3, "max_seq_len": 400, "device": "cpu", **changes}
+        config = TacticsConfig(str(start), lora=adapter is not None, **settings)
+        return FineTuning(config, str(start), Reports(say=said.append), adapter=adapter, dtype=dtype)
+
+    return begin
+
+
+@pytest.fixture
+def saves(tmp_path: Path) -> Saves:
+    return Saves(tmp_path / "saves")
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipeline.jobs.protocol import JobSpec
-from pipeline.jobs.specs import TrainTacticsSpec
+from pipeline.jobs.specs import LearnedTask, TrainTacticsSpec
 from pipeline.models.adapters import adapters_of, model_for
 from pipeline.models.chain import Chain, Checkpoint
 from pipeline.models.config import TacticsConfig
@@ -22,11 +22,12 @@ from pipeline.models.errors import ConfigError, ModelError
 from pipeline.models.loading import load_generator
 from pipeline.models.model_files import file_digest, files_in
 from pipeline.models.tactics.accepted import AcceptedProofs, write_accepted
-from pipeline.models.tactics.job import TacticsJob, learn
+from pipeline.models.tactics.job import TacticsJob
 from pipeline.models.tactics.lesson import lesson
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Decoding, Request
 from pipeline.models.tactics.rows import Row
+from pipeline.models.training_job import OnStep
 
 ONE, TWO, NEW = "example.org/one", "example.org/two", "example.org/new"
 GOAL = "⊢ p → p"
@@ -81,6 +82,27 @@ def learned(tmp_path_factory: pytest.TempPathFactory, causal: Path) -> Learned:
     first = learn(tasks[0], chain, config, parent=None)
     second = learn(tasks[1], chain, config, parent=first.checkpoint, earlier=tasks[:1])
     return Learned(chain, config, tasks, first, second)
+
+
+def learn(
+    task: TaskData,
+    chain: Chain,
+    config: TacticsConfig,
+    *,
+    parent: str | None,
+    earlier: Sequence[TaskData] = (),
+    on_step: OnStep = lambda _done, _total: None,
+) -> Checkpoint:
+    return job(chain, config, parent=parent, earlier=earlier).learn(task, on_step)
+
+
+def job(
+    chain: Chain, config: TacticsConfig, *, parent: str | None = None, earlier: Sequence[TaskData] = ()
+) -> TacticsJob:
+    nobody: Any = None
+    tasks = tuple(LearnedTask(name=one.name, dataset=one.dataset, replayed=True) for one in earlier)
+    order = TrainTacticsSpec(repository=ONE, chain=chain.folder, parent=parent, tasks=tasks)
+    return TacticsJob(config, JobSpec("job", "train_tactics", 1, chain.folder, order), nobody)
 
 
 def said(model: Path, repository: str) -> str:
@@ -148,10 +170,7 @@ def test_a_checkpoint_needs_nothing_of_one_that_was_removed_and_may_move(
 
 
 def test_a_checkpoint_is_measured_on_each_task_with_that_task_s_adapter(learned: Learned) -> None:
-    nobody: Any = None
-    order = TrainTacticsSpec(repository=ONE, chain=learned.chain.folder, parent=None)
-    spec = JobSpec("job", "train_tactics", 1, learned.chain.folder, order)
-    measuring = TacticsJob(learned.config, spec, nobody)
+    measuring = job(learned.chain, learned.config)
     for one in learned.tasks:
         found = measuring.measure(learned.second.checkpoint, one, "test", lambda _done, _total: None)
         assert found.metrics["tactic@1"].mean == 1.0, one.name

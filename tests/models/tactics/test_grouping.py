@@ -10,8 +10,8 @@ import pytest
 from benchmarks.retrieval import lengths_of_lean
 from pipeline.models.config import TacticsConfig
 from pipeline.models.errors import ConfigError
-from pipeline.models.tactics.job import learning_rate
-from pipeline.models.tactics.training import SFTTrainer
+from pipeline.models.running import Saves
+from pipeline.models.tactics.training import FineTuning, learning_rate
 from tests.support.tiny_models import make_tiny_causal, make_tiny_seq2seq
 
 
@@ -23,15 +23,14 @@ def loader(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
         if request.param == "causal"
         else make_tiny_seq2seq(tmp_path / "model", d_model=16, layers=1)
     )
-    made = SFTTrainer(
-        folder, tmp_path / "out", batch_size=8, epochs_per_repo=2, device="cpu", say=lambda _: None
-    )
+    config = TacticsConfig(str(folder), batch_size=8, epochs=2, device="cpu")
+    made = FineTuning(config, str(folder))
     lengths = [min(int(length), 700) for length in lengths_of_lean(400, stream=1)]
     rows = [
         {"input_ids": [3 + number % 90] * length, "labels": [5] * length}
         for number, length in enumerate(lengths)
     ]
-    return made.trainer(rows).get_train_dataloader()
+    return made.trainer(rows, Saves(tmp_path / "saves")).get_train_dataloader()
 
 
 def test_most_of_a_batch_is_text_and_each_row_comes_once(loader: Any) -> None:
@@ -61,7 +60,8 @@ def test_each_epoch_has_an_order_of_its_own_and_always_the_same(loader: Any) -> 
 def test_the_learning_rate_is_that_of_what_is_trained_unless_it_is_said(
     settings: dict[str, Any], rate: float
 ) -> None:
-    assert learning_rate(TacticsConfig(**settings), "a/model") == rate
+    config = TacticsConfig(**settings)
+    assert learning_rate(config, adapter=config.lora) == rate
 
 
 def test_a_learning_rate_below_zero_is_refused() -> None:

@@ -11,45 +11,39 @@ import pytest
 import torch
 from peft import LoraConfig
 
+from pipeline.jobs.specs import GrpoSpec
+from pipeline.models.config import TacticsConfig
 from pipeline.models.errors import ConfigError, ModelError
 from pipeline.models.libraries import DType, check_finite
-from pipeline.models.running import CHECKPOINTING
+from pipeline.models.running import CHECKPOINTING, Saves
 from pipeline.models.tactics import memory
-from pipeline.models.tactics.grpo import GRPOTrainer
+from pipeline.models.tactics.grpo import RewardTraining
 from pipeline.models.tactics.rows import Row, Rows
-from pipeline.models.tactics.training import SFTTrainer
+from pipeline.models.tactics.training import TacticTraining
+from tests.models.tactics.conftest import Training
 
 ROWS = Rows(tuple(Row(f"⊢ p {n}", f"exact h {n}", "t", "A.lean", n) for n in range(4)), 1, {})
 
 
-def learned(model: Path, folder: Path, **more: Any) -> tuple[SFTTrainer, dict[str, torch.Tensor]]:
-    """Train for two steps; return the trainer, and the weights that are trained."""
-    trainer = SFTTrainer(
-        str(model),
-        str(folder),
-        batch_size=2,
-        lr=1e-2,
-        max_seq_len=400,
-        device="cpu",
-        say=lambda _line: None,
-        **more,
-    )
-    trainer.fit(ROWS)
-    weights = trainer.model.named_parameters()
-    return trainer, {name: value.detach().clone() for name, value in weights if value.requires_grad}
+def trained(made: TacticTraining) -> dict[str, torch.Tensor]:
+    weights = made.found.model.named_parameters()
+    return {name: value.detach().clone() for name, value in weights if value.requires_grad}
 
 
 def test_gradients_that_are_computed_again_are_the_same_also_under_an_adapter(
-    tmp_path: Path, causal: Path
+    tmp_path: Path, training: Training
 ) -> None:
     lora = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM")
-    plain, kept = learned(causal, tmp_path / "plain", lora_config=lora, gradient_checkpointing=False)
-    again, computed = learned(causal, tmp_path / "again", lora_config=lora, gradient_checkpointing=True)
-    assert [getattr(one.model, f"is_{CHECKPOINTING}") for one in (plain, again)] == [False, True]
-    torch.testing.assert_close(computed, kept)
-    begun = SFTTrainer(str(causal), str(tmp_path / "begun"), lora_config=lora, device="cpu", max_seq_len=400)
-    before = dict(begun.model.named_parameters())
-    assert any(not torch.equal(before[name], value) for name, value in computed.items()), "it has learned"
+    begun = trained(training(adapter=lora))
+    learned = []
+    for checkpointing in (False, True):
+        made = training(adapter=lora, batch_size=2, lr=1e-2)
+        made.checkpointing = checkpointing
+        made.fit(ROWS, Saves(tmp_path / str(checkpointing)))
+        assert getattr(made.found.model, f"is_{CHECKPOINTING}") is checkpointing
+        learned.append(trained(made))
+    torch.testing.assert_close(*learned)
+    assert any(not torch.equal(begun[name], value) for name, value in learned[1].items()), "it has learned"
 
 
 @pytest.mark.filterwarnings("ignore:`gradient_checkpointing_:FutureWarning")  # TRL calls it by its old name
@@ -63,22 +57,13 @@ def test_what_is_rewarded_is_learned_the_same_with_gradients_that_are_computed_a
             answers.extend(completions)
             return [-float(len(text)) for text in completions]
 
-        trainer = GRPOTrainer(
-            str(causal),
-            short,
-            tmp_path / str(checkpointing),
-            batch_size=4,
-            num_generations=4,
-            lr=1e-2,
-            max_seq_len=300,
-            max_steps=2,
-            device="cpu",
-            say=lambda _line: None,
-            gradient_checkpointing=checkpointing,
-        )
-        trainer.fit(ROWS)
-        assert getattr(trainer.model, f"is_{CHECKPOINTING}") is checkpointing
-        return answers, {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
+        config = TacticsConfig(str(causal), max_seq_len=300, device="cpu")
+        grpo = GrpoSpec(batch_size=4, num_generations=4, lr=1e-2, max_steps=2)
+        made = RewardTraining(config, grpo, short, str(causal))
+        made.checkpointing = checkpointing
+        made.fit(ROWS, Saves(tmp_path / str(checkpointing)))
+        assert getattr(made.found.model, f"is_{CHECKPOINTING}") is checkpointing
+        return answers, trained(made)
 
     answers, kept = rewarded(False)
     again, computed = rewarded(True)
@@ -87,12 +72,13 @@ def test_what_is_rewarded_is_learned_the_same_with_gradients_that_are_computed_a
     torch.testing.assert_close(computed, kept)
 
 
-def test_weights_in_bfloat16_are_trained_where_that_is_asked_for(tmp_path: Path, causal: Path) -> None:
-    trainer, weights = learned(causal, tmp_path / "half", dtype="bfloat16")
+def test_weights_in_bfloat16_are_trained_where_that_is_asked_for(training: Training, saves: Saves) -> None:
+    made = training(dtype="bfloat16", batch_size=2, lr=1e-2)
+    before = trained(made)
+    made.fit(ROWS, saves)
+    weights = trained(made)
     assert {value.dtype for value in weights.values()} == {torch.bfloat16}
-    check_finite(trainer.model)
-    begun = SFTTrainer(str(causal), str(tmp_path / "begun"), dtype="bfloat16", device="cpu", max_seq_len=400)
-    before = dict(begun.model.named_parameters())
+    check_finite(made.found.model)
     assert any(not torch.equal(before[name], value) for name, value in weights.items()), "it has learned"
 
 
@@ -125,7 +111,7 @@ SEVEN_BILLION = {
     ],
 )  # fmt: skip
 def test_a_model_that_cannot_fit_is_refused_by_arithmetic_before_it_is_loaded(
-    causal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    causal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, training: Training,
     has_gb: int, dtype: DType, adapter: bool, refused: str,
 ) -> None:  # fmt: skip
     folder = tmp_path / "large"
@@ -133,6 +119,5 @@ def test_a_model_that_cannot_fit_is_refused_by_arithmetic_before_it_is_loaded(
     (folder / "config.json").write_text(json.dumps(SEVEN_BILLION))
     monkeypatch.setattr(memory, "memory_of", lambda _device: has_gb * 2**30)
     lora = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM") if adapter else None
-    trainer = SFTTrainer(str(folder), str(tmp_path / "out"), lora_config=lora, dtype=dtype, device="cpu")
     with pytest.raises(ConfigError if refused else ModelError, match=refused or "cannot be loaded"):
-        trainer.loaded()
+        training(start=folder, adapter=lora, dtype=dtype)

@@ -24,9 +24,8 @@ _PROGRAM = """
 import json, os, sys, time, traceback
 from pathlib import Path
 from transformers import Trainer
-from pipeline.models.progress.training import ProgressTrainer
-from pipeline.models.tactics.grpo import GRPOTrainer
-from pipeline.models.tactics.training import SFTTrainer
+from pipeline.models.running import Training
+from pipeline.models.trainers import GRPOTrainer, ProgressTrainer, SFTTrainer
 
 causal, classifier, out = sys.argv[1:]
 load = Trainer._load_best_model
@@ -40,6 +39,17 @@ def late(trainer):
 
 
 Trainer._load_best_model = late
+drive, trained = Training.drive, []
+
+
+def kept(training, trainer, saves):
+    # What each process has learned, not what the first one writes.
+    steps = drive(training, trainer, saves)
+    trained.append([steps, weights(trainer.model)])
+    return steps
+
+
+Training.drive = kept
 
 
 class Repository:
@@ -76,11 +86,12 @@ def train(rank):
         SFTTrainer(causal, f"{out}/sft", **shared),
         GRPOTrainer(causal, lengths, f"{out}/grpo", num_generations=2, max_steps=1, **shared),
     ):
-        (learned,) = trainer.train([Repository()], Database(), f"{out}/merged")
-        said[trainer.kind] = [learned.fitted.steps, weights(trainer.model)]
+        trainer.train([Repository()], Database(), f"{out}/merged")
+        said[trainer.kind] = trained.pop()
     shared = {"epochs": 1, "learning_rate": 3e-3, "device": "cpu"}
     progress = ProgressTrainer(f"{out}/steps.jsonl", classifier, f"{out}/progress", **shared)
-    said["progress"] = [progress.train().steps, weights(progress.model)]
+    progress.train()
+    said["progress"] = trained.pop()
     Path(out, f"rank{rank}.json").write_text(json.dumps([Database.exported, said]))
 
 
