@@ -54,7 +54,6 @@ from benchmarks.store_bench import Row, say, table
 from pipeline.models.config import Device, TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import quiet_libraries, tensors_digest
-from pipeline.models.loading import load_generator
 from pipeline.models.retriever.batches import RetrievalDataModule
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, Ids, byte_ids, embed_padded, load_encoder, tensors_of
@@ -64,6 +63,7 @@ from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.replay import ReplayRows
 from pipeline.models.retriever.training import data_module, train_task
 from pipeline.models.running import Reports, Saves
+from pipeline.models.tactics.generate import load_generator
 from pipeline.models.tactics.requests import Decoding, Request
 from pipeline.models.tactics.rows import Rows
 from pipeline.models.tactics.training import FineTuning

@@ -75,7 +75,7 @@ class EndpointModel:
         left_out["repeated"] = result.total() - len(result)
         # Equally frequent ones keep the order of their first mention.
         tactics = tuple(
-            Suggestion(tactic, math.log(times / result.total()), 1) for tactic, times in result.most_common()
+            Suggestion(tactic, math.log(times / result.total())) for tactic, times in result.most_common()
         )
         suggestions = Suggestions(
             tactics,
@@ -135,13 +135,13 @@ class HFAuthor(Batching[_Prompt, "list[Completion]"]):
         *,
         max_tokens: int = 8192,
         temperature: float = 0.7,
-        enable_thinking: bool | None = None,
+        enable_thinking: bool = False,
     ) -> None:
         """Args:
         generator: for exclusive use while the context is open.
         max_tokens: of one answer, with the model's thinking; at most half of the model's positions.
         temperature: of sampling; a single answer is the likeliest.
-        enable_thinking: whether the model thinks before it answers; None: as for tactics.
+        enable_thinking: whether the model thinks before it answers.
         """
         super().__init__(self._complete, name="author")
         self._generator = generator
@@ -171,7 +171,7 @@ class HFAuthor(Batching[_Prompt, "list[Completion]"]):
         texts: list[str] = []
         left_out: Counter[str] = Counter()
         for one in answers:
-            text = self._generator.text(one)
+            text = self._generator.text(one.ids)
             if math.isnan(one.log_probability):
                 left_out["no_numbers"] += 1
             elif not one.ended:

@@ -34,11 +34,11 @@ from pipeline.loop_thread import LoopThread
 from pipeline.models.adapters import ADAPTER
 from pipeline.models.config import Device
 from pipeline.models.errors import CorpusError, ModelError
-from pipeline.models.loading import load_generator
 from pipeline.models.model_files import begun
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.finder import Place, PremiseFinder
 from pipeline.models.retriever.index import load_retriever
+from pipeline.models.tactics.generate import load_generator
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.models.tactics.service import Batching
 from pipeline.prove.authors import TACTIC_TOKENS, EndpointModel, HFAuthor
@@ -322,7 +322,7 @@ class Prover:
             return result
 
         tactics = await asyncio.to_thread(ask)
-        return Suggestions(tuple(Suggestion(one, -float(at), 1) for at, one in enumerate(tactics)), {})
+        return Suggestions(tuple(Suggestion(one, -float(at)) for at, one in enumerate(tactics)), {})
 
     async def _write_whole(self, ask: WholeAsk) -> AuthorAnswers:
         text = await asyncio.to_thread(self.generate_whole_proof, ask.declaration.text)
@@ -500,7 +500,9 @@ class HFProver(Prover):
         return self._open().loop.run(self._write(restated.asked(seed=self._seed)))
 
     async def _write(self, ask: WholeAsk) -> str:
-        async with HFAuthor(self.generator, max_tokens=self._whole_tokens) as author:
+        thinks = self.generator.prompts.enable_thinking
+        author = HFAuthor(self.generator, max_tokens=self._whole_tokens, enable_thinking=thinks)
+        async with author:
             return await _unseen(ask, author.write)
 
     def _start(self) -> _Model:

@@ -380,7 +380,7 @@ def _written(author: Author, answering: ModelHealth, asked: WholeSpec) -> Engine
 def _generator(part: GeneratorSpec, repository: str) -> Generator:
     """Load the model of rungs 1 to 3, for a repository's goals."""
     with _loads("generator", part.path):
-        from pipeline.models.loading import load_generator
+        from pipeline.models.tactics.generate import load_generator
 
         return load_generator(part.path, device=part.device, repository=repository)
 

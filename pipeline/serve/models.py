@@ -320,8 +320,8 @@ class Loader:
     def _model(self, spec: ModelSpec, source: str, provenance: Provenance) -> Model:
         if spec.kind == "endpoint":
             return self._endpoint(spec)
-        from pipeline.models.loading import load_generator
         from pipeline.models.retriever.index import load_retriever
+        from pipeline.models.tactics.generate import load_generator
         from pipeline.serve.engines import EncodingModel, LocalGenerator, RetrievalGenerator, decoding_of
 
         device, terms = self._spec.device, self._terms(provenance)

@@ -13,8 +13,7 @@ import pytest
 from pipeline.endpoint.client import ChatClient, open_client
 from pipeline.endpoint.errors import Usage
 from pipeline.jobs.specs import EndpointSpec
-from pipeline.models.loading import load_generator
-from pipeline.models.tactics.generate import Generator
+from pipeline.models.tactics.generate import Generator, load_generator
 from pipeline.models.tactics.requests import Completion
 from pipeline.prove.authors import EndpointModel, HFAuthor
 from pipeline.prove.whole_proof import AuthorAnswers, FailedProof, WholeAsk

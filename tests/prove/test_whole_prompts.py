@@ -6,7 +6,7 @@ import pytest
 
 from pipeline.models.errors import ModelError
 from pipeline.models.libraries import load_tokenizer
-from pipeline.models.tactics.prompt import Prompts, whole_proof_messages
+from pipeline.models.tactics.prompt import Kind, Prompts, whole_proof_messages
 from tests.support.tiny_models import make_tiny_causal
 
 CONTEXT = "import Mathlib\n" + "".join(f"theorem t{n} : {n} = {n} := rfl\n" for n in range(40))
@@ -19,8 +19,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_tiny_causal(tmp_path_factory.mktemp("model"), hidden=32, layers=1)
 
 
-def prompts(folder: Path, kind: str, length: int) -> Prompts:
-    return Prompts(load_tokenizer(folder), kind, max_length=length)  # type: ignore[arg-type]
+def prompts(folder: Path, kind: Kind = "causal", *, template: bool = False) -> Prompts:
+    tokenizer = load_tokenizer(folder)
+    if not template:
+        tokenizer.chat_template = None
+    return Prompts(tokenizer, kind, max_length=4000)
 
 
 def test_a_request_for_a_whole_proof_has_context_goal_and_failures() -> None:
@@ -34,20 +37,21 @@ def test_a_request_for_a_whole_proof_has_context_goal_and_failures() -> None:
     assert "goal" not in whole_proof_messages(DECLARATION)[1]["content"]
 
 
-@pytest.mark.parametrize("kind", ["chat", "plain"])
+@pytest.mark.parametrize("template", [True, False])
 def test_a_long_request_loses_the_context_s_oldest_lines_then_the_oldest_failures(
-    folder: Path, kind: str
+    folder: Path, template: bool
 ) -> None:
     def said(length: int) -> str:
-        made = prompts(folder, kind, 4000)
+        made = prompts(folder, template=template)
         ids = made.whole_proof_ids(DECLARATION, context=CONTEXT, goal="⊢ p", failed=FAILED, max_length=length)
         assert len(ids) <= length
         return str(made.tokenizer.decode(ids))
 
-    bare = len(prompts(folder, kind, 4000).whole_proof_ids(DECLARATION, goal="⊢ p", failed=FAILED))
+    made = prompts(folder, template=template)
+    bare = len(made.whole_proof_ids(DECLARATION, goal="⊢ p", failed=FAILED, max_length=4000))
     whole, shorter, short = said(4000), said(bare + 100), said(bare - 1)
     assert "theorem t0 :" in whole
-    assert whole.count("<|im_end|>") == (2 if kind == "chat" else 0), "no text speaks as the template"
+    assert whole.count("<|im_end|>") == (2 if template else 0), "no text speaks as the template"
     assert "theorem t0 :" not in shorter
     assert "theorem t39 :" in shorter
     assert "by simp" in shorter
@@ -62,7 +66,7 @@ def test_premises_stand_between_the_file_and_the_declaration_in_a_part_of_the_pr
     user = whole_proof_messages(DECLARATION, context="import A", goal="⊢ p", premises=premises)[1]["content"]
     places = [user.index(text) for text in ("import A", "near39", "near0 :", "wanted", "⊢ p")]
     assert places == sorted(places)
-    made = prompts(folder, "plain", 4000)
+    made = prompts(folder)
     said = made.tokenizer.decode(
         made.whole_proof_ids(
             DECLARATION, context=CONTEXT, goal="⊢ p", premises=premises, failed=FAILED, max_length=1000
@@ -71,13 +75,13 @@ def test_premises_stand_between_the_file_and_the_declaration_in_a_part_of_the_pr
     assert "near0 :" in said
     assert "near39" not in said, "they have a quarter, the nearest first"
     assert "theorem t39" in said
-    bare = made.whole_proof_ids(DECLARATION, goal="⊢ p")
+    bare = made.whole_proof_ids(DECLARATION, goal="⊢ p", max_length=4000)
     given = made.whole_proof_ids(DECLARATION, goal="⊢ p", premises=premises, max_length=len(bare))
     assert given == bare, "and none where there is no room"
 
 
 def test_a_declaration_that_does_not_fit_and_an_encoder_decoder_are_refused(folder: Path) -> None:
     with pytest.raises(ModelError, match=r"declaration alone makes a prompt of \d+ tokens, .* for 90"):
-        prompts(folder, "plain", 4000).whole_proof_ids(DECLARATION, max_length=90)
+        prompts(folder).whole_proof_ids(DECLARATION, max_length=90)
     with pytest.raises(ModelError, match="Ask a causal model"):
-        prompts(folder, "seq2seq", 100).whole_proof_ids(DECLARATION)
+        prompts(folder, "seq2seq").whole_proof_ids(DECLARATION, max_length=100)

@@ -22,9 +22,8 @@ from transformers import (
 )
 
 from pipeline.jobs.specs import EndpointSpec
-from pipeline.models.loading import load_generator
 from pipeline.models.retriever.index import Retrievers
-from pipeline.models.tactics.generate import Generator
+from pipeline.models.tactics.generate import Generator, load_generator
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.serve.engines import LoadedRetriever, RetrievalGenerator, Terms

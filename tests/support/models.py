@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.models.model_files import DESCRIPTION, file_digest, files_in
-
 from store.domain.identity import short_hash
 from store.events.models import (
     CheckpointPromoted,

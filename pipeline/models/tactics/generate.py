@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
+import torch
 from transformers import PreTrainedTokenizerBase
 
 from pipeline.lean.tactic_text import read_tactic
-from pipeline.models.errors import LearningError
+from pipeline.models.adapters import model_for
+from pipeline.models.errors import LearningError, ModelError
+from pipeline.models.libraries import device_of, inference_dtype
+from pipeline.models.model_files import read_about
 from pipeline.models.tactics.loop import TransformersLoop
-from pipeline.models.tactics.models import TacticModel, UnloadedModel
+from pipeline.models.tactics.models import TacticModel, UnloadedModel, load_model, read_model
+from pipeline.models.tactics.prompt import Kind
 from pipeline.models.tactics.requests import (
     Completion,
     Decoding,
@@ -26,6 +31,7 @@ from pipeline.models.tactics.requests import (
     Suggestions,
     beginning_with,
 )
+from pipeline.models.tactics.vllm_loop import vllm_loop
 from pipeline.models.text import without_marks
 
 UNENDED = "unended"
@@ -128,64 +134,40 @@ class Generator:
         most = whole - len(beginning)
         return self._loop.answers(prompts, decoding, seeds, most=most, beginning=beginning)
 
-    def text(self, completion: Completion) -> str:
-        """Return an answer's text, without its prefix."""
-        return str(self._tokenizer.decode(list(completion.ids)))
+    def text(self, ids: Sequence[int]) -> str:
+        """Return the text of an answer's tokens."""
+        return str(self._tokenizer.decode(list(ids)))
 
     def _beginning(self, prefix: str) -> tuple[int, ...]:
         return tuple(self.prompts.answer_ids(prefix)[:-1]) if prefix else ()
 
     def _suggestions(self, answers: Sequence[Completion], prefix: str, prompt_tokens: int) -> Suggestions:
-        beginning = self._beginning(prefix)
-
-        def text(completion: Completion) -> str:
-            return self.text(replace(completion, ids=(*beginning, *completion.ids)))
-
-        result = read_answers(answers, text=text, marks=self._marks)
-        if prefix:
-            result = beginning_with(prefix, result)
-        return replace(result, prompt_tokens=prompt_tokens, written_tokens=written(answers))
-
-
-def read_answers(
-    answers: Sequence[Completion], *, text: Callable[[Completion], str], marks: frozenset[int]
-) -> Suggestions:
-    """Return the tactics in a model's answers to one request.
-
-    Args:
-        answers: the model's.
-        text: returns the text of an answer.
-        marks: ids of tokens without a text (`marks_of`).
-    """
-    tactics: dict[str, Suggestion] = {}
-    left_out: Counter[str] = Counter()
-    for completion in answers:
-        if math.isnan(completion.log_probability):
-            left_out[NO_NUMBERS] += 1
-            continue
-        if not completion.ended:
-            left_out[UNENDED] += 1
-            continue
-        if not marks.isdisjoint(completion.ids):
-            left_out[MARKS] += 1
-            continue
-        # ReProver's generator marks its premises.
-        answer = read_tactic(without_marks(text(completion)))
-        if answer.flaw is not None:
-            left_out[answer.flaw] += 1
-            continue
-        one = Suggestion(answer.tactic, completion.log_probability, len(completion.ids) + 1)
-        if answer.tactic in tactics:
-            left_out["repeated"] += 1
-        if answer.tactic not in tactics or one.log_probability > tactics[answer.tactic].log_probability:
-            tactics[answer.tactic] = one
-    ordered = sorted(tactics.values(), key=lambda one: -one.log_probability)
-    return Suggestions(tuple(ordered), dict(left_out))
-
-
-def written(answers: Sequence[Completion]) -> int:
-    """Return the tokens of a model's answers, their end marks among them."""
-    return sum(len(one.ids) + one.ended for one in answers)
+        """Return the tactics in a prompt's answers, the likeliest first."""
+        tactics: dict[str, Suggestion] = {}
+        left_out: Counter[str] = Counter()
+        for one in answers:
+            tactic, flaw = "", ""
+            if math.isnan(one.log_probability):
+                flaw = NO_NUMBERS
+            elif not one.ended:
+                flaw = UNENDED
+            elif not self._marks.isdisjoint(one.ids):
+                flaw = MARKS
+            else:
+                # ReProver's generator marks its premises.
+                answer = read_tactic(without_marks(self.text((*self._beginning(prefix), *one.ids))))
+                tactic, flaw = answer.tactic, answer.flaw or ("repeated" if answer.tactic in tactics else "")
+            if flaw:
+                left_out[flaw] += 1
+            else:
+                tactics[tactic] = Suggestion(tactic, one.log_probability)
+        result = Suggestions(
+            tuple(tactics.values()),
+            dict(left_out),
+            prompt_tokens=prompt_tokens,
+            written_tokens=sum(len(one.ids) + one.ended for one in answers),
+        )
+        return beginning_with(prefix, result) if prefix else result
 
 
 def marks_of(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
@@ -193,3 +175,37 @@ def marks_of(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     added = tokenizer.added_tokens_decoder
     special = (number for number, token in added.items() if token.special)
     return frozenset((*tokenizer.all_special_ids, *special))
+
+
+def load_generator(
+    model: str | Path,
+    *,
+    device: str = "auto",
+    dtype: torch.dtype | None = None,
+    repository: str | None = None,
+    kind: Kind | None = None,
+) -> Generator:
+    """Load a generative model; each file of one that a trainer here wrote is compared with the saved one.
+
+    Args:
+        model: a folder, a LoRA adapter's folder, or a name of the hub.
+        device: where to compute; "auto" is a GPU if there is one.
+        dtype: of the weights; None: bfloat16 if the hardware has it, else float32.
+        repository: the key of the goals' repository, for a checkpoint with an adapter for each.
+        kind: the only valid one; None: either.
+
+    Raises:
+        LearningError: it cannot be loaded, is damaged, or of another kind; or there is no such device.
+    """
+    read_about(Path(model), verify=True)
+    where = device_of(device)
+    dtype = dtype or inference_dtype(where)
+    own = model_for(model, repository)
+    read = read_model(own)
+    found = read.prompts.kind
+    if kind is not None and kind != found:
+        raise ModelError(f'{model} is a {found} model, and kind is "{kind}". Write kind = "{found}"')
+    loop = vllm_loop(read, device=where, dtype=dtype)
+    if loop is not None:
+        return Generator(read, loop)
+    return Generator(load_model(own, device=where, dtype=dtype))

@@ -75,9 +75,8 @@ def prompts_of(rows: Rows, found: TacticModel) -> list[dict[str, Any]]:
         key = (row.url, row.theorem, row.state)
         if key in examples:
             continue
-        chat = found.prompts.kind == "chat"
         examples[key] = {
-            "prompt": (found.prompts.conversation if chat else found.prompts.text)(row.state, row.premises),
+            "prompt": found.prompts.conversation(row.state, row.premises),
             "problem": row.state,
             "theorem": row.theorem,
             "path": row.path,

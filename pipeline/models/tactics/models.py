@@ -6,7 +6,7 @@ A trainer's folder also has the lengths of its prompts (`PROMPT`), so that promp
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +34,12 @@ MAX_SEQ_LEN = 1024
 class Lengths:
     """The most tokens of a prompt and of an answer, and whether to ask the model to think before it answers.
 
-    `enable_thinking` None: its template decides, as with models of versions before this field.
+    The answer has a quarter of the whole.
     """
 
     prompt: int
     answer: int
-    enable_thinking: bool | None = False
-
-    @classmethod
-    def of(cls, max_seq_len: int, *, enable_thinking: bool | None = False) -> Lengths:
-        """Return the parts of a whole: a quarter is the answer's."""
-        return cls(max_seq_len - max_seq_len // 4, max_seq_len // 4, enable_thinking)
+    enable_thinking: bool = False
 
     def save(self, folder: Path) -> None:
         (folder / PROMPT).write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
@@ -59,10 +54,7 @@ class Lengths:
         path = folder / PROMPT
         try:
             result = json.loads(path.read_text(encoding="utf-8"))
-            thinking = result["enable_thinking"]
-            return cls(
-                int(result["prompt"]), int(result["answer"]), None if thinking is None else bool(thinking)
-            )
+            return cls(int(result["prompt"]), int(result["answer"]), bool(result["enable_thinking"]))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -73,17 +65,18 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class UnloadedModel:
-    """A model without its weights, ready for prompts. `base` is the model below an adapter, else its own name."""
+    """A model without its weights, ready for prompts. `base` is the model below an adapter, else its own `name`."""
 
+    name: str
     tokenizer: PreTrainedTokenizerBase
     prompts: Prompts
     lengths: Lengths
     config: Any
     base: str
 
-    def is_adapter_of(self, model: str | Path) -> bool:
-        """Return whether the model of this name is an adapter."""
-        return self.base != str(model)
+    @property
+    def is_adapter(self) -> bool:
+        return self.base != self.name
 
     def count_weights(self) -> int:
         """Return the number of its weights, from its configuration alone.
@@ -100,18 +93,10 @@ class UnloadedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class TacticModel:
-    """A loaded model with its tokenizer and prompts. `base` is the model below an adapter, else its own name."""
+class TacticModel(UnloadedModel):
+    """A loaded model."""
 
     model: PreTrainedModel | PeftModel
-    tokenizer: PreTrainedTokenizerBase
-    prompts: Prompts
-    lengths: Lengths
-    base: str
-
-    @property
-    def is_adapter(self) -> bool:
-        return isinstance(self.model, PeftModel)
 
 
 def load_model(
@@ -120,7 +105,7 @@ def load_model(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
     max_seq_len: int | None = None,
-    enable_thinking: bool | None = None,
+    enable_thinking: bool = False,
     trainable: bool = False,
     repository: str | None = None,
 ) -> TacticModel:
@@ -132,7 +117,7 @@ def load_model(
         dtype: of the weights.
         max_seq_len: tokens of prompt and answer together; None: as in its training, else MAX_SEQ_LEN. Never more than
             the model has positions.
-        enable_thinking: whether to ask it to think before it answers; None: as in its training, else no.
+        enable_thinking: whether to ask it to think before it answers; without `max_seq_len` as in its training.
         trainable: whether to train an adapter's weights further.
         repository: the key of the goals' repository, for a checkpoint with an adapter for each.
 
@@ -151,16 +136,16 @@ def load_model(
                     f"{read.base} lacks {len(missing)} of the model's weights ({missing[0]}, …): it is not a whole "
                     "checkpoint"
                 )
-            if read.is_adapter_of(model):
+            if read.is_adapter:
                 whole = PeftModel.from_pretrained(whole, str(model), is_trainable=trainable)
     except UNLOADABLE as error:
         raise _unloadable(model, error) from error
     whole.to(device)
-    return TacticModel(whole, read.tokenizer, read.prompts, read.lengths, read.base)
+    return TacticModel(read.name, read.tokenizer, read.prompts, read.lengths, read.config, read.base, whole)
 
 
 def read_model(
-    model: str | Path, *, max_seq_len: int | None = None, enable_thinking: bool | None = None
+    model: str | Path, *, max_seq_len: int | None = None, enable_thinking: bool = False
 ) -> UnloadedModel:
     """Read a model's tokenizer and prompts without loading its weights; arguments and errors as `load_model`'s."""
     tokenizer = load_tokenizer(model)
@@ -170,14 +155,14 @@ def read_model(
             config = AutoConfig.from_pretrained(base)
     except UNLOADABLE as error:
         raise _unloadable(model, error) from error
-    lengths = _lengths(Path(model), config, max_seq_len, enable_thinking)
-    prompts = Prompts.for_model(
+    lengths = _lengths(Path(model), config, max_seq_len, enable_thinking=enable_thinking)
+    prompts = Prompts(
         tokenizer,
-        encoder_decoder=bool(config.is_encoder_decoder),
+        "seq2seq" if config.is_encoder_decoder else "causal",
         max_length=lengths.prompt,
         enable_thinking=lengths.enable_thinking,
     )
-    return UnloadedModel(tokenizer, prompts, lengths, config, base)
+    return UnloadedModel(str(model), tokenizer, prompts, lengths, config, base)
 
 
 def _unloadable(model: str | Path, error: BaseException) -> ModelError:
@@ -191,14 +176,10 @@ def _family(config: Any) -> Any:
     return AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
 
 
-def _lengths(path: Path, config: Any, max_seq_len: int | None, enable_thinking: bool | None) -> Lengths:
-    trained = Lengths.read(path)
-    if enable_thinking is not None:
-        thinking: bool | None = enable_thinking
-    else:
-        thinking = False if trained is None else trained.enable_thinking
-    if max_seq_len is None and trained is not None:
-        return replace(trained, enable_thinking=thinking)
+def _lengths(path: Path, config: Any, max_seq_len: int | None, *, enable_thinking: bool) -> Lengths:
+    if max_seq_len is None and (trained := Lengths.read(path)) is not None:
+        return trained
     wanted = MAX_SEQ_LEN if max_seq_len is None else max_seq_len
     positions = getattr(config, "max_position_embeddings", None)
-    return Lengths.of(wanted if positions is None else min(wanted, positions), enable_thinking=thinking)
+    most = wanted if positions is None else min(wanted, positions)
+    return Lengths(most - most // 4, most // 4, enable_thinking)

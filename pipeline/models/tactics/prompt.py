@@ -1,9 +1,8 @@
 """Build a tactic model's prompts: the same tokens in training, in the search and in the reward.
 
-`Prompts.for_model` distinguishes three kinds of model:
+There are two kinds of model:
 
-    chat      a causal model whose tokenizer has a chat template: system and user messages, rendered by it
-    plain     a causal model without one: the same messages under headings
+    causal    system and user messages, rendered by its tokenizer's chat template, else under headings
     seq2seq   an encoder-decoder as ReProver trains it: retrieved premises, the nearest last, then the state
 
 The answer is a tactic, whole, and the model's end mark. A long prompt is cut in the same way everywhere: premises first
@@ -30,7 +29,7 @@ from pipeline.models.text import (
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-Kind = Literal["chat", "plain", "seq2seq"]
+Kind = Literal["causal", "seq2seq"]
 _log = logging.getLogger(__name__)
 SYSTEM = (
     "You prove theorems in Lean 4. Given a proof state, answer with the next tactic for its first goal and with "
@@ -45,10 +44,13 @@ _STATE = "Proof state:"
 _CONTEXT = "The file up to the declaration:"
 _DECLARATION = "The declaration:"
 _FAILED = "These answers were wrong. Lean's errors stand under each:"
-_HEADINGS = {"system": "### System", "user": "### User", "assistant": "### Assistant"}
+_HEADINGS = (
+    "{% for message in messages %}### {{ message['role'] | capitalize }}\n{{ message['content'] }}\n\n{% endfor %}"
+    "{% if add_generation_prompt %}### Assistant\n{% endif %}"
+)
+"""The template of a tokenizer without one."""
 _PREMISE_END = "\n\n"
-_SWITCHES: Mapping[bool | None, Mapping[str, Any]] = {
-    None: {},
+_SWITCHES: Mapping[bool, Mapping[str, Any]] = {
     False: {"enable_thinking": False, "thinking": False, "reasoning_effort": "low"},
     True: {"enable_thinking": True, "thinking": True, "reasoning_effort": "high"},
 }
@@ -125,33 +127,13 @@ def _lean(text: str) -> str:
     return f"```lean4\n{text.strip()}\n```"
 
 
-def augmented_state(state: str, premises: Sequence[str], max_bytes: int) -> str:
-    """Return ReProver's input: premises with marks, each followed by an empty line, the nearest next to the state.
-
-    As in ReProver, a premise without room is left out and the next one tried; the state is whole.
-
-    Args:
-        state: as Lean or a dataset has it.
-        premises: marked code (`pipeline.models.text.document_text`), the nearest first.
-        max_bytes: of UTF-8 in all.
-    """
-    text = state_text(state)
-    room = max_bytes - _bytes(text)
-    for premise in premises:
-        piece = f"{premise}{_PREMISE_END}"
-        if _bytes(piece) <= room:
-            room -= _bytes(piece)
-            text = piece + text
-    return text
-
-
 class Prompts:
     """Builds the prompts of one model.
 
     Attributes:
         kind: see the module.
         max_length: the most tokens of a prompt; the answer's come on top.
-        enable_thinking: whether to ask a model to think before it answers, if it can; None: its template decides.
+        enable_thinking: whether to ask a model to think before it answers, if it can.
         end: the id of the token at an answer's end.
     """
 
@@ -161,16 +143,17 @@ class Prompts:
         kind: Kind,
         *,
         max_length: int,
-        enable_thinking: bool | None = False,
+        enable_thinking: bool = False,
     ) -> None:
         """Args:
-        tokenizer: the model's.
-        kind: see the module; "chat" needs a template.
+        tokenizer: the model's; without a chat template it gets a plain one, which goes with a trained model.
+        kind: see the module.
         max_length: the most tokens of a prompt.
         enable_thinking: see the attribute.
 
         Raises:
-            ModelError: the tokenizer has no end mark, or `max_length` has no room for a prompt.
+            ModelError: the tokenizer has no end mark, its template takes no message, or `max_length` has no room
+                for a prompt.
         """
         if tokenizer.eos_token_id is None:
             raise ModelError(
@@ -186,7 +169,15 @@ class Prompts:
         added = (str(token) for token in tokenizer.added_tokens_decoder.values() if token.special)
         marks = {mark for mark in (*added, *tokenizer.all_special_tokens) if len(mark) > 1}
         self._mark = re.compile("|".join(map(re.escape, sorted(marks, key=len, reverse=True))) or r"(?!)")
-        if kind == "chat":
+        if kind == "causal":
+            if not tokenizer.chat_template:
+                _log.warning(
+                    "%s has no chat template: it gets plain text, under headings. If it was trained with one, put its "
+                    "chat_template.jinja beside its tokenizer",
+                    tokenizer.name_or_path,
+                )
+                begins = tokenizer("a")["input_ids"][0] == tokenizer.bos_token_id
+                tokenizer.chat_template = ("{{ bos_token }}" if begins else "") + _HEADINGS
             self._try_template()
         least = len(self._ids("⊢ p", ()))
         if least > max_length:
@@ -195,33 +186,8 @@ class Prompts:
                 f"{least}. Set max_seq_len higher"
             )
 
-    @classmethod
-    def for_model(
-        cls,
-        tokenizer: PreTrainedTokenizerBase,
-        *,
-        encoder_decoder: bool,
-        max_length: int,
-        enable_thinking: bool | None = False,
-    ) -> Prompts:
-        """Return the builder for a model, of its kind.
-
-        Raises:
-            ModelError: as the constructor.
-        """
-        if encoder_decoder:
-            return cls(tokenizer, "seq2seq", max_length=max_length)
-        if tokenizer.chat_template:
-            return cls(tokenizer, "chat", max_length=max_length, enable_thinking=enable_thinking)
-        _log.warning(
-            "%s has no chat template: it gets plain text, under headings. If it was trained with one, put its "
-            "chat_template.jinja beside its tokenizer",
-            tokenizer.name_or_path,
-        )
-        return cls(tokenizer, "plain", max_length=max_length)
-
     def conversation(self, state: str, premises: Sequence[str] = ()) -> list[ChatMessage]:
-        """Return the messages for a state as the model's template takes them, cut to fit. For kind "chat"."""
+        """Return the messages for a state as the model's template takes them, cut to fit. For kind "causal"."""
         return self._messages(*self.fitted(state, premises))
 
     def text(self, state: str, premises: Sequence[str] = ()) -> str:
@@ -242,24 +208,23 @@ class Prompts:
         goal: str = "",
         premises: Sequence[str] = (),
         failed: Sequence[tuple[str, Sequence[str]]] = (),
-        max_length: int | None = None,
-        enable_thinking: bool | None = None,
+        max_length: int,
+        enable_thinking: bool = False,
     ) -> list[int]:
         """Return the tokens of `whole_proof_messages`, cut to fit.
 
         First the context's oldest lines go, then the oldest failed answers, then the premises, then the goal, stated by
-        the declaration too. `enable_thinking`: None: as the prompts'.
+        the declaration too. `enable_thinking` is this answer's, not the tactics'.
 
         Raises:
-            ModelError: the model is an encoder-decoder, made for tactics; or the declaration alone is longer
-                than `max_length` (None: the prompts').
+            ModelError: the model is an encoder-decoder, made for tactics; or the declaration alone is longer than
+                `max_length`.
         """
         if self.kind == "seq2seq":
             raise ModelError(
                 f"{self.tokenizer.name_or_path} is an encoder-decoder, trained to answer with one tactic. Ask a causal "
                 "model for whole proofs"
             )
-        most = self.max_length if max_length is None else max_length
 
         def ids(lines: Sequence[str], number: int, stated: str, shown: Sequence[str] = ()) -> list[int]:
             kept = [*failed[len(failed) - number :]] if number else []
@@ -268,24 +233,24 @@ class Prompts:
             )
             return self._ids_of(
                 [{"role": one["role"], "content": self._harmless(one["content"])} for one in result],
-                self.enable_thinking if enable_thinking is None else enable_thinking,
+                enable_thinking,
             )
 
         def context_of(number: int, stated: str, shown: Sequence[str]) -> list[int] | None:
             lines = context.splitlines()
-            cut = least(0, len(lines), lambda at: len(ids(lines[at:], number, stated, shown)) <= most)
+            cut = least(0, len(lines), lambda at: len(ids(lines[at:], number, stated, shown)) <= max_length)
             result = ids(lines[cut:], number, stated, shown)
-            return result if len(result) <= most else None
+            return result if len(result) <= max_length else None
 
-        limit = len(ids([], 0, goal)) + most // _PREMISES_OF_A_PROOF if premises else 0
+        limit = len(ids([], 0, goal)) + max_length // _PREMISES_OF_A_PROOF if premises else 0
         kept = packed(premises, lambda some: len(ids([], 0, goal, some)) <= limit)
         tries = [*((number, goal, kept) for number in range(len(failed), -1, -1)), (0, goal, ()), (0, "", ())]
         for number, stated, shown in tries:
             if (result := context_of(number, stated, shown)) is not None:
                 return result
         raise ModelError(
-            f"the declaration alone makes a prompt of {len(ids([], 0, ''))} tokens, and there is room for {most}: take "
-            "a model with more positions, or a longer max_seq_len"
+            f"the declaration alone makes a prompt of {len(ids([], 0, ''))} tokens, and there is room for "
+            f"{max_length}: take a model with more positions, or a longer max_seq_len"
         )
 
     def answer_ids(self, tactic: str) -> list[int]:
@@ -297,11 +262,7 @@ class Prompts:
 
     def fitted(self, state: str, premises: Sequence[str] = ()) -> tuple[str, tuple[str, ...]]:
         """Return the state and the premises, cut to a prompt's length."""
-        kept = tuple(premises)
-        if self.kind == "seq2seq":
-            # Premises are packed by bytes, one of which is a token, beside the end mark.
-            return fitting_state(state, lambda text: len(self._ids(text, ())) <= self.max_length), kept
-        kept = packed(kept, lambda some: len(self._ids(state, some)) <= self.max_length)
+        kept = packed(premises, lambda some: len(self._ids(state, some)) <= self.max_length)
         return fitting_state(state, lambda text: len(self._ids(text, kept)) <= self.max_length), kept
 
     def _messages(self, state: str, premises: Sequence[str]) -> list[ChatMessage]:
@@ -310,26 +271,20 @@ class Prompts:
 
     def _text(self, state: str, premises: Sequence[str]) -> str:
         if self.kind == "seq2seq":
-            harmless = [self._harmless(premise) for premise in premises]
-            return augmented_state(self._harmless(state), harmless, self.max_length - 1)
-        return self._joined_text(self._messages(state, premises), self.enable_thinking)
+            shown = [f"{self._harmless(premise)}{_PREMISE_END}" for premise in reversed(premises)]
+            return "".join([*shown, state_text(self._harmless(state))])
+        return self._rendered(self._messages(state, premises), self.enable_thinking)
 
     def _ids(self, state: str, premises: Sequence[str]) -> list[int]:
         return self._tokens(self._text(state, premises))
 
-    def _ids_of(self, made: list[ChatMessage], thinking: bool | None) -> list[int]:
-        return self._tokens(self._joined_text(made if self._system_apart else _joined(made), thinking))
-
-    def _joined_text(self, made: list[ChatMessage], thinking: bool | None) -> str:
-        if self.kind == "chat":
-            return self._rendered(made, thinking)
-        parts = [f"{_HEADINGS[one['role']]}\n{one['content']}\n\n" for one in made]
-        return "".join([*parts, f"{_HEADINGS['assistant']}\n"])
+    def _ids_of(self, made: list[ChatMessage], thinking: bool) -> list[int]:
+        return self._tokens(self._rendered(made if self._system_apart else _joined(made), thinking))
 
     def _tokens(self, text: str) -> list[int]:
         # A template writes the marks a tokenizer would add.
         encoded: Mapping[str, list[int]] = self.tokenizer(
-            text, add_special_tokens=self.kind != "chat", verbose=False
+            text, add_special_tokens=self.kind == "seq2seq", verbose=False
         )
         return list(encoded["input_ids"])
 
@@ -339,7 +294,7 @@ class Prompts:
         text = text.encode("utf-8", "replace").decode("utf-8")
         return self._mark.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
 
-    def _rendered(self, made: list[ChatMessage], thinking: bool | None) -> str:
+    def _rendered(self, made: list[ChatMessage], thinking: bool) -> str:
         turns: list[dict[str, str]] = [{"role": one["role"], "content": one["content"]} for one in made]
         rendered: Any = self.tokenizer.apply_chat_template(
             turns, tokenize=False, add_generation_prompt=True, **_SWITCHES[thinking]
@@ -366,7 +321,3 @@ class Prompts:
 def _joined(made: list[ChatMessage]) -> list[ChatMessage]:
     """Return the system and the user message as one: some templates know no system message."""
     return [{"role": "user", "content": f"{made[0]['content']}\n\n{made[1]['content']}"}]
-
-
-def _bytes(text: str) -> int:
-    return len(text.encode("utf-8", "surrogatepass"))

@@ -83,11 +83,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """A tactic; the log-probability (natural logarithm) is that of its `tokens`, the end mark among them."""
+    """A tactic; the log-probability (natural logarithm) is that of its tokens, the end mark among them."""
 
     tactic: str
     log_probability: float
-    tokens: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -94,7 +95,7 @@ class TacticTraining(Training):
         weights_in = dtype_of(dtype, self.device, adapter=config.lora)
         # A quantised model's configuration does not have the size of its weights.
         if not getattr(unloaded.config, "quantization_config", None):
-            adapter = config.lora or unloaded.is_adapter_of(start)
+            adapter = config.lora or unloaded.is_adapter
             weights = unloaded.count_weights()
             hold_that_it_fits(unloaded.base, weights, device=self.device, dtype=weights_in, adapter=adapter)
         found = load_model(
@@ -109,8 +110,6 @@ class TacticTraining(Training):
             raise ConfigError(f"{start} is an encoder-decoder; this training takes causal language models")
         if (most := found.lengths.prompt + found.lengths.answer) < config.max_seq_len:
             self.reports.say(f"{start} takes {most} tokens, which is less than max_seq_len: so many it is")
-        if found.prompts.kind == "plain":
-            self.reports.say(f"{start} has no chat template: it gets plain text, here and by the provers")
         return found
 
     def _adapted(self, kind: PeftConfig) -> TacticModel:
@@ -120,7 +119,7 @@ class TacticTraining(Training):
         set_seed(self.config.seed)
         with quiet_libraries():
             adapted = get_peft_model(found.model, kind)
-        return TacticModel(adapted, found.tokenizer, found.prompts, found.lengths, found.base)
+        return replace(found, model=adapted)
 
     def write(self, folder: Path) -> None:
         found = self.found

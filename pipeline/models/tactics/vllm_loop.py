@@ -47,15 +47,14 @@ _engines: WeakValueDictionary[tuple[str, str, int], _Engine] = WeakValueDictiona
 class VllmLoop:
     """Answers prompts with a model in vLLM (`generate.Loop`). From any thread."""
 
-    def __init__(self, model: UnloadedModel, name: str, *, dtype: torch.dtype) -> None:
+    def __init__(self, model: UnloadedModel, *, dtype: torch.dtype) -> None:
         """Args:
-        model: its tokenizer and prompts.
-        name: its folder or hub name, an adapter's for one.
+        model: its name, an adapter's folder for one, and its prompts.
         dtype: of the weights.
         """
         from vllm.lora.request import LoRARequest
 
-        adapter = Path(name) if model.is_adapter_of(name) else None
+        adapter = Path(model.name) if model.is_adapter else None
         self._engine = _engine(model.base, str(dtype).removeprefix("torch."), _rank(adapter))
         self._adapter = None
         if adapter is not None:
@@ -112,9 +111,7 @@ class VllmLoop:
         return Completion(ids[:-1] if ended else ids, float(output.cumulative_logprob), ended)
 
 
-def vllm_loop(
-    model: UnloadedModel, name: str, *, device: torch.device, dtype: torch.dtype
-) -> VllmLoop | None:
+def vllm_loop(model: UnloadedModel, *, device: torch.device, dtype: torch.dtype) -> VllmLoop | None:
     """Return a model's loop in vLLM; None if transformers must run it.
 
     That is so without a GPU or vLLM, for a model that encodes its prompts, on another GPU than the first, and if vLLM
@@ -123,10 +120,10 @@ def vllm_loop(
     if device.type != "cuda" or device.index or model.prompts.kind == "seq2seq" or find_spec("vllm") is None:
         return None
     try:
-        return VllmLoop(model, name, dtype=dtype)
+        return VllmLoop(model, dtype=dtype)
     # transformers may take whatever vLLM refuses: an architecture, a kind of adapter, too little memory.
     except Exception as error:  # noqa: BLE001
-        _log.warning("vLLM does not run %s, so transformers does, slower: %s", name, first_line(error))
+        _log.warning("vLLM does not run %s, so transformers does, slower: %s", model.name, first_line(error))
         return None
 
 

@@ -19,9 +19,9 @@ from pipeline.models.config import TacticsConfig
 from pipeline.models.curve import CURVE
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError, ModelError
-from pipeline.models.loading import load_generator
 from pipeline.models.model_files import file_digest, files_in
 from pipeline.models.tactics.accepted import AcceptedProofs, write_accepted
+from pipeline.models.tactics.generate import load_generator
 from pipeline.models.tactics.job import TacticsJob
 from pipeline.models.tactics.lesson import lesson
 from pipeline.models.tactics.models import load_model

@@ -60,7 +60,7 @@ def loop(model: TacticModel, kind: str, monkeypatch: pytest.MonkeyPatch) -> Loop
     ends = list(range(1, int(model.model.config.vocab_size), 12))
     if kind == "vllm":
         install(monkeypatch, ends=ends)
-        return VllmLoop(read_model(model.base), model.base, dtype=torch.float32)
+        return VllmLoop(read_model(model.base), dtype=torch.float32)
     made = TransformersLoop(model)
     made.ends = ends
     return made

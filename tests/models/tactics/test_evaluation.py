@@ -78,7 +78,7 @@ def test_a_step_counts_where_its_own_tactic_is_among_the_first(
 
     def suggest(_self: Generator, requests: list[object]) -> list[Suggestions]:
         texts = [answers[str(getattr(request, "state", ""))] for request in requests]
-        return [Suggestions(tuple(Suggestion(text, -1.0, 2) for text in one), {}) for one in texts]
+        return [Suggestions(tuple(Suggestion(text, -1.0) for text in one), {}) for one in texts]
 
     monkeypatch.setattr(Generator, "suggest", suggest)
     steps: list[tuple[int, int]] = []

@@ -11,7 +11,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from pipeline.lean.client.messages import Expression, Goal, Variable
 from pipeline.lean.goal_text import state_of
 from pipeline.models.errors import ModelError
-from pipeline.models.tactics.prompt import PREMISE_CHARACTERS, SYSTEM, Prompts, augmented_state, messages
+from pipeline.models.tactics.prompt import PREMISE_CHARACTERS, SYSTEM, Prompts, messages
 from pipeline.models.text import CUT, without_marks
 from tests.support.tiny_models import make_tiny_causal, make_tiny_seq2seq
 
@@ -39,12 +39,11 @@ def byt5(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerBase:
 def prompts(
     tokenizer: PreTrainedTokenizerBase, *, encoder_decoder: bool = False, length: int = 600
 ) -> Prompts:
-    return Prompts.for_model(tokenizer, encoder_decoder=encoder_decoder, max_length=length)
+    return Prompts(tokenizer, "seq2seq" if encoder_decoder else "causal", max_length=length)
 
 
 def test_a_chat_model_is_asked_by_its_own_template(chat: PreTrainedTokenizerBase) -> None:
     built = prompts(chat)
-    assert built.kind == "chat"
     turns = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": STATE}]
     assert built.conversation(STATE) == turns
     encoded: Any = chat.apply_chat_template(
@@ -59,7 +58,6 @@ def test_a_model_without_a_template_gets_the_same_messages_under_headings(
     plain: PreTrainedTokenizerBase,
 ) -> None:
     built = prompts(plain)
-    assert built.kind == "plain"
     assert built.text(STATE) == f"### System\n{SYSTEM}\n\n### User\n{STATE}\n\n### Assistant\n"
     assert built.ids(STATE) == plain(built.text(STATE))["input_ids"]
 
@@ -92,16 +90,22 @@ def test_premises_stand_before_the_state_with_the_nearest_one_next_to_it() -> No
 
 def test_an_encoder_decoder_gets_reprovers_input(byt5: PreTrainedTokenizerBase) -> None:
     built = prompts(byt5, encoder_decoder=True)
-    assert built.kind == "seq2seq"
     assert built.text(STATE, PREMISES) == f"{PREMISES[1]}\n\n{PREMISES[0]}\n\n{STATE}"
     assert built.ids(STATE, PREMISES) == byt5(built.text(STATE, PREMISES))["input_ids"]
 
 
-def test_a_premise_that_does_not_fit_is_left_out_and_the_next_one_tried() -> None:
-    room = len(f"⊢ p{'bb'}\n\n{'d'}\n\n".encode())
-    assert augmented_state("⊢ p", ["bb", "ccccc", "d"], room) == "d\n\nbb\n\n⊢ p"
-    assert augmented_state("⊢ p", ["bb", "ccccc", "d"], room - 1) == "bb\n\n⊢ p"
-    assert augmented_state("⊢ p", ["bb"], 0) == "⊢ p"
+def test_a_premise_that_does_not_fit_is_left_out_and_the_next_one_tried(
+    byt5: PreTrainedTokenizerBase,
+) -> None:
+    room = len(byt5("d\n\nbb\n\n⊢ p")["input_ids"])
+
+    def shown(length: int) -> str:
+        built = prompts(byt5, encoder_decoder=True, length=length)
+        return str(byt5.decode(built.ids("⊢ p", ["bb", "ccccc", "d"]), skip_special_tokens=True))
+
+    assert shown(room) == "d\n\nbb\n\n⊢ p"
+    assert shown(room - 1) == "bb\n\n⊢ p"
+    assert shown(len(byt5("⊢ p")["input_ids"])) == "⊢ p"
 
 
 def test_one_long_premise_takes_no_room_from_the_others(chat: PreTrainedTokenizerBase) -> None:

@@ -34,7 +34,7 @@ class Slow:
         self.ends.wait(self._seconds)
         if any("bad" in request.state for request in requests):
             raise ValueError("a bad state")
-        return [Suggestions((Suggestion(request.state, -1.0, 2),), {}) for request in requests]
+        return [Suggestions((Suggestion(request.state, -1.0),), {}) for request in requests]
 
 
 def run(work: Callable[[], Awaitable[Any]], *, limit_s: float = 20.0) -> Any:

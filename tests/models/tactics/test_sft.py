@@ -149,12 +149,16 @@ def test_a_model_that_is_not_there_or_not_whole_is_refused(
         training(start=broken)
 
 
-def test_a_model_without_a_chat_template_is_asked_in_plain_text_and_that_is_said(
-    tmp_path: Path, training: Training, said: list[str]
+def test_a_model_without_a_chat_template_keeps_the_one_of_its_training(
+    tmp_path: Path, training: Training, caplog: pytest.LogCaptureFixture
 ) -> None:
     plain = make_tiny_causal(tmp_path / "plain", hidden=32, layers=1, chat_template=False)
-    assert training(start=plain).found.prompts.kind == "plain"
-    assert said == [f"{plain} has no chat template: it gets plain text, here and by the provers"]
+    made = training(start=plain)
+    assert f"{plain} has no chat template: it gets plain text" in caplog.text
+    made.write(tmp_path / "written")
+    caplog.clear()
+    assert load_model(tmp_path / "written").prompts.text("⊢ p") == made.found.prompts.text("⊢ p")
+    assert "no chat template" not in caplog.text
 
 
 def test_a_model_with_fewer_positions_than_max_seq_len_gets_what_it_takes(

@@ -194,7 +194,7 @@ def test_training_with_lean_leaves_a_model_that_says_what_judged_it(
     about = json.loads((tmp_path / "outputs" / "checkpoint.json").read_text())
     assert about["kind"] == "grpo"
     assert sum(about["lean"]["counts"].values()) == 4
-    assert load_model(tmp_path / "outputs").prompts.kind == "chat"
+    assert load_model(tmp_path / "outputs").prompts.kind == "causal"
     assert sent == []
     assert train() == 0
     assert train(temperature=0.9) == 1

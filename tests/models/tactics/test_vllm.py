@@ -11,8 +11,8 @@ import pytest
 import torch
 from peft import LoraConfig, get_peft_model
 
-from pipeline.models import loading
 from pipeline.models.libraries import quiet_libraries
+from pipeline.models.tactics import generate as loading
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import load_model, read_model
 from pipeline.models.tactics.requests import Decoding, Request
@@ -46,7 +46,7 @@ def test_a_request_has_its_seed_its_number_of_answers_and_its_adapter_and_adapte
     generators = []
     for name in names:
         read = read_model(name)
-        loop = vllm_loop(read, str(name), device=GPU, dtype=torch.bfloat16)
+        loop = vllm_loop(read, device=GPU, dtype=torch.bfloat16)
         assert loop is not None
         generators.append(Generator(read, loop))
     assert engine.made == [
@@ -75,8 +75,7 @@ def test_what_vllm_cannot_run_transformers_does(
     causal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def loop(folder: Path, device: str) -> object:
-        name = str(folder)
-        return vllm_loop(read_model(name), name, device=torch.device(device), dtype=torch.float32)
+        return vllm_loop(read_model(folder), device=torch.device(device), dtype=torch.float32)
 
     if find_spec("vllm") is None:
         assert loop(causal, "cuda") is None, "it is not installed"
