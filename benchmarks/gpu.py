@@ -6,7 +6,7 @@
     embedding   premises of Lean's lengths through the index on the disk; other: float32, 64 as they come; the same
                 without a thread that makes the next tokens, and padded to powers of two, whose shapes repeat
     search      the best 100 of 180,000 premises for 64 queries; other: one query at a time, everything sorted
-    training    `train_task` of a data module of Lean's lengths with 1, 8, 32 and 64 pairs: pairs a second and peak
+    training    `train_task` of texts of Lean's lengths with 1, 8, 32 and 64 pairs: pairs a second and peak
                 memory; other: 8 pairs, each text padded to the step's longest, all activations held; 32 pairs with
                 replayed ones and saved steps, by the loader's processes and in the training's own
     ewc         the Fisher information of 512 examples; a task learned with it: lambda, peak memory
@@ -54,14 +54,22 @@ from benchmarks.store_bench import Row, say, table
 from pipeline.models.config import Device, TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import quiet_libraries, tensors_digest
-from pipeline.models.retriever.batches import RetrievalDataModule
+from pipeline.models.retriever.batches import Batches, read_lesson
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.encoder import Encoder, Ids, byte_ids, embed_padded, load_encoder, tensors_of
+from pipeline.models.retriever.encoder import (
+    Encoder,
+    Ids,
+    byte_ids,
+    embed_padded,
+    load_encoder,
+    load_tokens,
+    tensors_of,
+)
 from pipeline.models.retriever.ewc import Part, estimated
 from pipeline.models.retriever.index import EmbeddingIndex, embed_texts, top_k
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.replay import ReplayRows
-from pipeline.models.retriever.training import data_module, train_task
+from pipeline.models.retriever.training import train_task
 from pipeline.models.running import Reports, Saves
 from pipeline.models.tactics.generate import load_generator
 from pipeline.models.tactics.requests import Decoding, Request
@@ -319,8 +327,8 @@ def _config(bench: Bench, **changes: Any) -> RetrieverConfig:
     return RetrieverConfig(**{**usual, **changes})
 
 
-def _data(bench: Bench, config: RetrieverConfig, pairs: int, *, seed: int = 0) -> RetrievalDataModule:
-    """Return a data module of at least `pairs` pairs, with texts as long as Lean's declarations."""
+def _dataset(bench: Bench, pairs: int, *, seed: int = 0) -> Path:
+    """Return a dataset of at least `pairs` pairs, with texts as long as Lean's declarations."""
     folder = bench.folder / f"data-{pairs}-{seed}"
     if not folder.exists():
         files = max(2, bench.sizes.premises // 20)
@@ -337,17 +345,17 @@ def _data(bench: Bench, config: RetrieverConfig, pairs: int, *, seed: int = 0) -
         for step in (step for theorem in theorems for step in theorem["traced_tactics"]):
             step["state_before"] = step["state_before"].ljust(next(lengths), "x")
         train.write_text(json.dumps(theorems), encoding="utf-8")
-    return data_module(folder, config, tokens_of=config.model_name)
+    return folder
 
 
 @dataclass(frozen=True, slots=True)
 class Trained:
-    """A run: its median seconds of a step, peak of memory in GiB, weights, and its strategy's counts."""
+    """A run: its median seconds of a step, peak of memory in GiB, weights, and EWC's lambda."""
 
     step: float
     peak: float | None
     weights: int
-    progress: tuple[float, ...]
+    strength: float | None
 
 
 def _train(
@@ -359,7 +367,7 @@ def _train(
     seed: int = 0,
     rows: ReplayRows | None = None,
 ) -> Trained:
-    data = _data(bench, config, config.batch_size * steps, seed=seed)
+    lesson = read_lesson(_dataset(bench, config.batch_size * steps, seed=seed), config)
     times: list[float] = []
 
     def on_step(_done: int, _total: int) -> None:
@@ -369,11 +377,12 @@ def _train(
 
     bench.forget_peak()
     run = bench.folder / "runs" / name
-    model, _ = train_task(config.model_name, data, config, run=run, rows=rows, on_step=on_step)
+    encoder, trained = train_task(config.model_name, lesson, config, run=run, rows=rows, on_step=on_step)
     later = times[bench.sizes.warm :]
     took = [after - before for before, after in itertools.pairwise(later)]
-    weights = sum(weights.numel() for weights in model.parameters())
-    return Trained(statistics.median(took), bench.peak(), weights, model.protection.elastic.progress())
+    weights = sum(weights.numel() for weights in encoder.parameters())
+    strengths = trained.curve.measured.get("ewc/lambda")
+    return Trained(statistics.median(took), bench.peak(), weights, strengths[-1][1] if strengths else None)
 
 
 def measure_training(bench: Bench) -> Iterator[Row]:
@@ -394,7 +403,7 @@ def measure_training(bench: Bench) -> Iterator[Row]:
     def as_they_come(encoder: Encoder, ids: Tensor, mask: Tensor, **_: object) -> Tensor:
         return embed_padded(encoder, ids, mask)
 
-    with mock.patch("pipeline.models.retriever.retriever.embed", as_they_come):
+    with mock.patch("pipeline.models.retriever.training.embed", as_they_come):
         config = _config(
             bench, batch_size=size, gradient_checkpointing="off", loss="mse", num_hard_negatives=0
         )
@@ -403,7 +412,7 @@ def measure_training(bench: Bench) -> Iterator[Row]:
     yield Row("training", f"{size} pairs, padded to the longest: peak memory", theirs.peak, "GiB")
     pairs = bench.sizes.batches[min(2, len(bench.sizes.batches) - 1)]
     usual = _config(bench, batch_size=pairs, against_forgetting="replay")
-    earlier = TaskData("earlier", _data(bench, usual, pairs * steps, seed=2).data_path.parent)
+    earlier = TaskData("earlier", _dataset(bench, pairs * steps, seed=2))
     for name, changes in (
         ("drawn by the loader's processes", {"num_workers": 2}),
         ("drawn by the training's own", {"num_workers": 0}),
@@ -428,9 +437,10 @@ def measure_ewc(bench: Bench) -> Iterator[Row]:
     sizes = bench.sizes
     size = sizes.batches[min(2, len(sizes.batches) - 1)]
     config = _config(bench, against_forgetting="ewc", batch_size=size, lr=1e-4, gradient_checkpointing="on")
-    data = _data(bench, config, max(sizes.fisher_samples, size * sizes.ewc_steps))
+    lesson = read_lesson(_dataset(bench, max(sizes.fisher_samples, size * sizes.ewc_steps)), config)
     encoder, losses = bench.encoder(), row_losses(config.loss, temperature=config.temperature)
-    part = Part("first", data.batches(batch_size=1, multiple_of=1))
+    tokens = load_tokens(config.model_name)
+    part = Part("first", Batches(lesson.corpus, lesson.train, tokens, config))
     bench.forget_peak()
     began = time.perf_counter()
     estimated(encoder, [part], config, losses)
@@ -438,13 +448,10 @@ def measure_ewc(bench: Bench) -> Iterator[Row]:
     took, peak = time.perf_counter() - began, bench.peak()
     del encoder
     result = _train(bench, config, "second", steps=sizes.ewc_steps, seed=1)
-    _, loss, penalty = result.progress
     what = f"Fisher information of {sizes.fisher_samples} examples, {result.weights:,} weights"
     yield Row("ewc", what, took, "s")
     yield Row("ewc", "Fisher information: peak memory", peak, "GiB")
-    yield Row(
-        "ewc", f"lambda for a share of {config.lambda_value:g}", config.lambda_value * loss / penalty, ""
-    )
+    yield Row("ewc", f"lambda for a share of {config.lambda_value:g}", result.strength, "")
     yield Row("ewc", f"{size} pairs with the penalty", size / result.step, "pairs/s")
     yield Row("ewc", f"{size} pairs with the penalty: peak memory", result.peak, "GiB")
 

@@ -50,8 +50,9 @@ from benchmarks.store_bench import BenchmarkError, Row, fetch_peer, machine, run
 from pipeline.models.batching import by_length, goes_together
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
-from pipeline.models.retriever.batches import RetrievalDataModule
+from pipeline.models.retriever.batches import Batches, read_examples, read_lesson
 from pipeline.models.retriever.config import RetrieverConfig
+from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import (
     Encoder,
     embed,
@@ -62,7 +63,6 @@ from pipeline.models.retriever.encoder import (
 )
 from pipeline.models.retriever.index import embed_texts, top_k
 from pipeline.models.retriever.learning import learn, measure
-from pipeline.models.retriever.training import data_module
 from tests.support.retrieval import small_config, write_dataset
 from tests.support.tiny_models import make_tiny_retriever
 
@@ -146,7 +146,7 @@ class Bench:
 
 
 def measure_batches(bench: Bench) -> Iterator[Row]:
-    """Measure batches of the training split on one thread, without the data module's preparation."""
+    """Measure batches of the training split on one thread, without the preparation."""
     sizes = bench.sizes
     model = make_tiny_retriever(bench.folder / "tokens", d_model=16, layers=1)
     dataset = write_dataset(
@@ -160,18 +160,18 @@ def measure_batches(bench: Bench) -> Iterator[Row]:
     import_neighbours(dataset)
     _without_first_file(dataset)
     began = time.process_time()
-    data = RetrievalDataModule(
-        dataset / "random",
-        dataset / "corpus.jsonl",
-        NEGATIVES,
-        IN_FILE,
-        model,
-        sizes.batch_size,
-        sizes.batch_size,
-        MAX_SEQ_LEN,
-        0,
+    config = RetrieverConfig(
+        loss="mse",
+        num_negatives=NEGATIVES,
+        num_in_file_negatives=IN_FILE,
+        num_hard_negatives=0,
+        batch_size=sizes.batch_size,
+        max_seq_len=MAX_SEQ_LEN,
+        data_max_seq_len=MAX_SEQ_LEN,
     )
-    batches = data.batches()
+    corpus = Corpus(dataset / "corpus.jsonl")
+    examples = read_examples(dataset / "random" / "train.json", corpus)
+    batches = Batches(corpus, examples, load_tokens(model), config)
     ready = time.process_time() - began
     batches.at(0)
     steps = -(-sizes.pairs // sizes.batch_size)
@@ -185,10 +185,9 @@ def measure_batches(bench: Bench) -> Iterator[Row]:
         rates.append(steps * sizes.batch_size / (time.process_time() - began))
     ours = statistics.median(rates)
     reach = statistics.fmean(
-        int(data.corpus.accessible(example.file_path, example.start).sum())
-        for example in data.examples("train")
+        int(corpus.accessible(example.file_path, example.start).sum()) for example in examples
     )
-    size = f"{len(data.corpus):,} premises"
+    size = f"{len(corpus):,} premises"
     note = (
         f"{round(reach, -2):,.0f} of them accessible to a theorem on average; batches of {sizes.batch_size} pairs, "
         f"{NEGATIVES} negatives each; a second of processor time, both"
@@ -458,10 +457,7 @@ def measure_incremental(bench: Bench) -> Iterator[Row]:
         lambda: measure(chain.path(small.checkpoint), after, config, indices=indices)
     )
     pairs, new = (
-        sum(
-            len(example.positives)
-            for example in data_module(task.dataset, config, tokens_of=model, learned=learned).to_learn
-        )
+        sum(len(example.positives) for example in read_lesson(task.dataset, config, learned=learned).train)
         for task, learned in ((before, None), (after, before.dataset))
     )
     replayed = small.steps * round(config.batch_size * config.replay_share)

@@ -26,9 +26,10 @@ from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.measures import metrics_of
 from pipeline.models.retriever.baselines import rank_baselines, rate_rankings
+from pipeline.models.retriever.batches import read_examples
 from pipeline.models.retriever.config import RetrieverConfig
+from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.learning import learn, measure
-from pipeline.models.retriever.training import data_module
 from pipeline.report.charts import Series, line_chart
 from tests.support.tiny_models import make_tiny_retriever
 
@@ -404,7 +405,7 @@ class _Run:
 
         def found() -> Mapping[str, float]:
             if self._arm.learned == "by words":
-                return _by_words(target, model, split, self._config)
+                return _by_words(target, split, self._config)
             # After one checkpoint's first measurement, all others find its premises embedded.
             indices = (
                 None
@@ -417,11 +418,11 @@ class _Run:
         self._lab.once(self._trial, what, found)
 
 
-def _by_words(task: TaskData, model: str, split: str, config: RetrieverConfig) -> Mapping[str, float]:
+def _by_words(task: TaskData, split: str, config: RetrieverConfig) -> Mapping[str, float]:
     """Return BM25's results on a task's split, by the measures' own names."""
-    data = data_module(task.dataset, config, tokens_of=model)
-    examples = data.examples(split)
-    ranked = {"bm25": rank_baselines(data.corpus, examples, retrieved=config.num_retrieved)["bm25"]}
+    corpus = Corpus(task.dataset / "corpus.jsonl")
+    examples = read_examples(task.dataset / config.split / f"{split}.json", corpus)
+    ranked = {"bm25": rank_baselines(corpus, examples, retrieved=config.num_retrieved)["bm25"]}
     rated = rate_rankings(ranked, examples, retrieved=config.num_retrieved, seed=config.seed)
     return {name: rated[f"bm25 {name}"].mean for name in metrics_of(config.num_retrieved)}
 

@@ -153,15 +153,8 @@ def diverged(what: str) -> DivergedError:
 
 _LOGGERS = ("pytorch_lightning", "lightning_fabric", "lightning.pytorch")
 _KNOWN = (
-    # Batches follow from a step's number, so there is nothing to restore.
-    r".*your dataloader is not resumable",
-    r".*does not have many workers which may be a bottleneck",
-    r".*You have overridden `transfer_batch_to_device` in `LightningModule`",
-    r".*smaller than the logging interval",
     # Of an attempt from the same step.
     r".*Experiment logs directory",
-    # Lightning's own use of PyTorch.
-    r".*`isinstance\(treespec, LeafSpec\)` is deprecated",
     r"torch\.distributed\.nn\.functional\.all_gather is deprecated",
     # PEFT's own use of transformers.
     r"`is_gradient_checkpointing` is deprecated",

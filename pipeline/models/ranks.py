@@ -19,6 +19,13 @@ def world() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def place() -> tuple[int, int]:
+    """Return this process's number among those that have met, and their number."""
+    from torch import distributed
+
+    return (distributed.get_rank(), distributed.get_world_size()) if distributed.is_initialized() else (0, 1)
+
+
 def is_first() -> bool:
     """Return whether this process is the writing one. Lightning gives the processes it starts no RANK."""
     return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"

@@ -19,24 +19,21 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import pytorch_lightning as pl
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from pipeline.models.datasets import Position, Theorem, theorems
 from pipeline.models.errors import DatasetError, EmptySplitError
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import Tokens, load_tokens, query_ids, tensors_of
+from pipeline.models.retriever.encoder import Tokens, query_ids, tensors_of
 from pipeline.models.text import query_text
 
 
@@ -120,18 +117,11 @@ class NegativeSampler:
 
     def __init__(self, corpus: Corpus, *, negatives: int, in_file: int, hard: int = 0) -> None:
         """Args:
-            corpus: the premises to draw from.
-            negatives: their number for a pair.
-            in_file: how many of them come from the positive's file, if it has enough.
-            hard: how many of the others are hard ones, if the caller has enough.
-
-        Raises:
-            ValueError: not 0 <= in_file <= negatives.
+        corpus: the premises to draw from.
+        negatives: their number for a pair.
+        in_file: how many of them come from the positive's file, if it has enough.
+        hard: how many of the others are hard ones, if the caller has enough.
         """
-        if not 0 <= in_file <= negatives:
-            raise ValueError(
-                f"{in_file} in-file of {negatives} negatives: it takes 0 <= in-file <= negatives"
-            )
         self.negatives = negatives
         self._in_file = in_file
         self._hard = min(hard, negatives - in_file)
@@ -221,7 +211,7 @@ class Batch:
         return len(self.pairs)
 
     def to(self, device: torch.device | str, *, non_blocking: bool = False) -> Batch:
-        """Return the batch on a device. Lightning calls it."""
+        """Return the batch on a device."""
         return self._each(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Batch:
@@ -236,7 +226,7 @@ class Batch:
 
 
 class Batches:
-    """The steps of one process of `world`, by number."""
+    """The steps of a run, by number."""
 
     def __init__(
         self,
@@ -245,32 +235,23 @@ class Batches:
         tokens: Tokens,
         config: RetrieverConfig,
         *,
-        batch_size: int,
         hard: npt.NDArray[np.int32] | None = None,
-        multiple_of: int = 1,
-        rank: int = 0,
-        world: int = 1,
         pairs: Sequence[tuple[int, int]] | None = None,
     ) -> None:
         """Args:
             corpus: the premises.
-            examples: the steps to learn; those without a premise are left out.
+            examples: the steps to learn.
             tokens: makes ids of texts.
-            config: negatives, lengths, seed, and the loss of the labels.
-            batch_size: pairs of a step, of all processes together.
-            hard: the hard negatives of each step with a premise (`index.hard_negatives`); None: there are none.
-            multiple_of: an epoch's number of steps is a multiple of this (or all steps, if there are fewer), so that
-                accumulated gradients never cross from one epoch into the next.
-            rank, world: this process's number, and the number of processes.
+            config: sizes, negatives, lengths, seed, and the loss of the labels.
+            hard: the hard negatives of each step (`index.hard_negatives`); None: there are none.
             pairs: the places of examples, each with one of its premises; None: each with all.
 
         Raises:
-            DatasetError: no step uses a premise of the corpus, or there are fewer pairs than one step takes.
+            DatasetError: there is no pair.
         """
         self.corpus = corpus
-        self.examples = tuple(example for example in examples if example.positives)
+        self.examples = examples
         self._tokens = tokens
-        self._batch_size = batch_size
         self._config = config
         self._sampler = NegativeSampler(
             corpus,
@@ -279,38 +260,33 @@ class Batches:
             hard=config.num_hard_negatives,
         )
         self._hard = hard
-        self._rank, self._world = rank, world
         self.pairs = list(pairs or ()) or [
-            (number, positive)
-            for number, example in enumerate(self.examples)
-            for positive in example.positives
+            (number, positive) for number, example in enumerate(examples) for positive in example.positives
         ]
         if not self.pairs:
             raise DatasetError(
                 f"no step of the dataset uses a premise of {corpus.source}, so there is nothing to learn. Is the "
                 "corpus of the same export?"
             )
-        self.steps_per_epoch = len(self.pairs) // batch_size
-        if self.steps_per_epoch == 0:
-            raise DatasetError(
-                f"the dataset has {len(self.pairs)} pairs of a step and a premise, and one training step takes "
-                f"{batch_size}: lower the batch size, or train when more is traced"
-            )
-        if self.steps_per_epoch >= multiple_of:
-            self.steps_per_epoch -= self.steps_per_epoch % multiple_of
-        lengths = [len(example.query) for example in self.examples]
-        self._lengths = np.array([lengths[number] for number, _ in self.pairs], dtype=np.int64)
+        # A small task has fewer pairs than a step takes.
+        self.batch_size = min(config.batch_size, len(self.pairs))
+        whole = len(self.pairs) // self.batch_size
+        # One with fewer batches than it accumulates would never change a weight.
+        self.accumulate = min(config.accumulate_grad_batches, whole)
+        self.steps_per_epoch = whole - whole % self.accumulate
+        """So that accumulated gradients never cross from one epoch into the next."""
+        self._lengths = np.array([len(examples[number].query) for number, _ in self.pairs], dtype=np.int64)
         self._epoch: tuple[int, npt.NDArray[np.int64]] | None = None
 
-    def at(self, step: int) -> Batch:
-        """Return this process's part of a step (from 0, through the epochs)."""
+    def at(self, step: int, *, rank: int = 0, world: int = 1) -> Batch:
+        """Return the part of process `rank` of `world` of a step (from 0, through the epochs)."""
         numbers = self._order(step // self.steps_per_epoch)[step % self.steps_per_epoch]
         # All draws follow from the step alone: each process draws for all, and so knows all columns.
-        return self.of(
-            numbers, _generator(self._config.seed, _STEPS, step), rank=self._rank, world=self._world
-        )
+        return self.of(numbers, _generator(self._config.seed, _STEPS, step), rank=rank, world=world)
 
-    def of(self, numbers: npt.NDArray[np.int64], rng: np.random.Generator, *, rank: int, world: int) -> Batch:
+    def of(
+        self, numbers: npt.NDArray[np.int64], rng: np.random.Generator, *, rank: int = 0, world: int = 1
+    ) -> Batch:
         """Return a process's part of a step, given the numbers of all processes' pairs."""
         pairs = [self.pairs[number] for number in numbers]
         drawn = np.array(
@@ -379,7 +355,7 @@ class Batches:
         """Return the pairs of an epoch's steps: shape (steps_per_epoch, batch_size)."""
         if self._epoch is None or self._epoch[0] != epoch:
             rng = _generator(self._config.seed, _EPOCHS, epoch)
-            size = self._batch_size
+            size = self.batch_size
             order = rng.permutation(len(self.pairs))[: self.steps_per_epoch * size]
             for start in range(0, len(order), size * _WINDOW):
                 window = order[start : start + size * _WINDOW]
@@ -392,193 +368,50 @@ class Batches:
         return self._epoch[1]
 
 
-def _content(example: Example, corpus: Corpus) -> tuple[str, ...]:
-    """Return a step's lesson, whatever its place: its query, and its premises."""
-    return example.query, *sorted(corpus[positive].serialize() for positive in example.positives)
-
-
 def _generator(seed: int, stream: int, number: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=[seed, stream], counter=[0, 0, 0, number]))
 
 
-Replay = Callable[[int, int, int], Batch]
-"""Returns the part of process `rank` of `world` of a step's replayed pairs: of (rank, world, step)."""
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """A task's premises, the steps to learn, and those of its val split, which choose the best epoch.
 
-
-class _Steps(IterableDataset[Batch]):
-    """The batches of steps, made in turns by a loader's processes.
-
-    Without a length: Lightning would take the rest of an interrupted epoch for all of it.
+    `only_new`: the steps of an earlier version of the task are left out.
     """
 
-    def __init__(
-        self, numbers: range, at: Callable[[int], Batch], replay: Callable[[int], Batch] | None
-    ) -> None:
-        self._numbers = numbers
-        self._at, self._replay = at, replay
-
-    def __iter__(self) -> Iterator[Batch]:
-        worker = get_worker_info()
-        for step in self._numbers if worker is None else self._numbers[worker.id :: worker.num_workers]:
-            yield replace(self._at(step), replayed=self._replay and self._replay(step))
+    corpus: Corpus
+    train: tuple[Example, ...]
+    val: tuple[Example, ...]
+    only_new: bool = False
 
 
-class RetrievalDataModule(pl.LightningDataModule):
-    """LeanDojo's data module: the same arguments, and a corpus with the splits train, val and test.
+def read_lesson(dataset: Path, config: RetrieverConfig, *, learned: Path | None = None) -> Lesson:
+    """Return the lesson of an exported dataset.
 
-    `train` yields `Batch`es that depend on (seed, step) alone and begin at the trainer's step, so an interrupted run
-    continues with the same batches. The other splits yield lists of `Example`.
+    `learned`: the folder of an earlier, learned version. Its steps are not learned again with the same premises, if
+    that leaves a batch.
+
+    Raises:
+        CorpusError, DatasetError: a dataset cannot be used.
     """
+    corpus = Corpus(dataset / "corpus.jsonl")
+    train = read_examples(dataset / config.split / "train.json", corpus)
+    try:
+        val = read_examples(dataset / config.split / "val.json", corpus)
+    except EmptySplitError:
+        val = ()
+    if learned is not None:
+        before = Corpus(learned / "corpus.jsonl")
+        known = {
+            _content(example, before)
+            for example in read_examples(learned / config.split / "train.json", before)
+        }
+        new = tuple(example for example in train if _content(example, corpus) not in known)
+        if sum(len(example.positives) for example in new) >= config.batch_size:
+            return Lesson(corpus, new, val, only_new=True)
+    return Lesson(corpus, train, val)
 
-    def __init__(
-        self,
-        data_path: str | Path,
-        corpus_path: str | Path,
-        num_negatives: int,
-        num_in_file_negatives: int,
-        model_name: str | Path,
-        batch_size: int,
-        eval_batch_size: int,
-        max_seq_len: int,
-        num_workers: int,
-        *,
-        config: RetrieverConfig | None = None,
-        learned: Path | None = None,
-    ) -> None:
-        """Read the corpus.
 
-        `batch_size` is of all processes together. `config` has the settings missing in LeanDojo's arguments, the length
-        of documents among them; None: squared errors, no hard negatives, documents as long as queries. `learned` is the
-        folder of an earlier, learned export of the same repository: its steps are not trained on again (`to_learn`).
-        The attribute `hard` has the hard negatives, once set.
-
-        Raises:
-            CorpusError: the corpus cannot be used.
-            CheckpointError: the model has no tokenizer.
-        """
-        super().__init__()
-        self.data_path = Path(data_path)
-        self.config = replace(
-            config or RetrieverConfig(loss="mse", num_hard_negatives=0, max_seq_len=max_seq_len),
-            num_negatives=num_negatives,
-            num_in_file_negatives=num_in_file_negatives,
-            data_max_seq_len=max_seq_len,
-        )
-        self.batch_size = batch_size
-        self.eval_batch_size = eval_batch_size
-        self.num_workers = num_workers
-        self.tokens: Tokens = load_tokens(model_name)
-        self.corpus = Corpus(corpus_path)
-        self.accumulate = 1
-        """Steps of the trainer between two changes of the weights."""
-        self.hard: npt.NDArray[np.int32] | None = None
-        self.replay: Replay | None = None
-        """May be set: its rows are part of the training's batches."""
-        self._read: dict[str, tuple[Example, ...]] = {}
-        self._learned = learned
-        self._only_new = False
-        self._to_learn: tuple[Example, ...] | None = None
-
-    def examples(self, split: str) -> tuple[Example, ...]:
-        """Return the steps of "train", "val" or "test" with a premise, read once.
-
-        Raises:
-            DatasetError: its file cannot be used.
-        """
-        if split not in self._read:
-            self._read[split] = read_examples(self.data_path / f"{split}.json", self.corpus)
-        return self._read[split]
-
-    @property
-    def to_learn(self) -> tuple[Example, ...]:
-        """The steps of "train" with a premise, except those learned before with the same premises.
-
-        All of them if that leaves less than a batch.
-
-        Raises:
-            LearningError: a dataset cannot be used.
-        """
-        if self._to_learn is None:
-            self._to_learn = self.examples("train")
-            if self._learned is not None:
-                corpus = Corpus(self._learned / "corpus.jsonl")
-                before = read_examples(self._learned / self.data_path.name / "train.json", corpus)
-                known = {_content(example, corpus) for example in before}
-                new = tuple(one for one in self._to_learn if _content(one, self.corpus) not in known)
-                self._only_new = sum(len(one.positives) for one in new) >= self.batch_size
-                if self._only_new:
-                    self._to_learn = new
-        return self._to_learn
-
-    @property
-    def only_new(self) -> bool:
-        """Whether `to_learn` leaves out earlier steps.
-
-        Raises:
-            LearningError: a dataset cannot be used.
-        """
-        return bool(self.to_learn) and self._only_new
-
-    def batches(
-        self,
-        *,
-        rank: int = 0,
-        world: int = 1,
-        batch_size: int | None = None,
-        multiple_of: int | None = None,
-    ) -> Batches:
-        """Return one process's part of the batches of `batch_size` pairs (None: `self.batch_size`).
-
-        An epoch has a multiple of `multiple_of` steps; without it, of `self.accumulate`.
-
-        Raises:
-            DatasetError: train.json cannot be used or has too few pairs.
-        """
-        return Batches(
-            self.corpus,
-            self.to_learn,
-            self.tokens,
-            self.config,
-            batch_size=batch_size or self.batch_size,
-            hard=self.hard,
-            multiple_of=multiple_of or self.accumulate,
-            rank=rank,
-            world=world,
-        )
-
-    def train_dataloader(self) -> DataLoader[Batch]:
-        trainer = self.trainer
-        rank, world, done = (
-            (trainer.global_rank, trainer.world_size, trainer.global_step * trainer.accumulate_grad_batches)
-            if trainer is not None
-            else (0, 1, 0)
-        )
-        batches = self.batches(rank=rank, world=world)
-        # To the end of the epoch: a trainer without a limit would else never reach one.
-        end = (done // batches.steps_per_epoch + 1) * batches.steps_per_epoch
-        replay = None if self.replay is None else partial(self.replay, rank, world)
-        return DataLoader(
-            _Steps(range(done, end), batches.at, replay),
-            batch_size=None,
-            num_workers=self.num_workers,
-            pin_memory=trainer is not None and trainer.strategy.root_device.type == "cuda",
-        )
-
-    def val_dataloader(self) -> DataLoader[list[Example]]:
-        return self._evaluated("val")
-
-    def test_dataloader(self) -> DataLoader[list[Example]]:
-        return self._evaluated("test")
-
-    def predict_dataloader(self) -> DataLoader[list[Example]]:
-        return self._evaluated("test")
-
-    def _evaluated(self, split: str) -> DataLoader[list[Example]]:
-        # Each process takes its share; none is measured twice.
-        steps = self.examples(split)
-        if self.trainer is not None:
-            steps = steps[self.trainer.global_rank :: self.trainer.world_size]
-        size = self.eval_batch_size
-        # Lightning refuses a process without a batch, so a process without a step has an empty one.
-        batches = [list(steps[first : first + size]) for first in range(0, len(steps) or 1, size)]
-        return DataLoader(batches, batch_size=None, collate_fn=list)  # type: ignore[arg-type] # a list is a dataset
+def _content(example: Example, corpus: Corpus) -> tuple[str, ...]:
+    """Return a step's lesson, whatever its place: its query, and its premises."""
+    return example.query, *sorted(corpus[positive].serialize() for positive in example.positives)

@@ -48,7 +48,7 @@ from store.files import write_whole
 from store.leandojo import DynamicDatabase, Repository
 
 if TYPE_CHECKING:
-    from pipeline.models.retriever.training import Watchers
+    from lightning_fabric.loggers.logger import Logger
 
 _RAID = Path(os.environ.get("RAID_DIR") or "raid")
 DATA = _RAID / "data"
@@ -146,20 +146,20 @@ class RetrievalTrainer:
         config: TrainingConfig | None = None,
         checkpoints: str | Path = CHECKPOINTS,
         *,
-        watchers: Watchers | None = None,
+        loggers: Sequence[Logger] = (),
         say: Callable[[str], object] = print,
     ) -> None:
         """Args:
         config: how to train; None for LeanDojo's defaults.
         checkpoints: the folder of the chain.
-        watchers: Lightning's loggers and callbacks of each run.
+        loggers: Lightning's, which are given the curve of each run.
         say: takes a line of text for each repository; only the program itself calls it, not the processes of further
         GPUs.
 
         Raises:
             ConfigError: the configuration has "replay", which has no rows if everything is learned again.
         """
-        self._watchers = watchers
+        self._loggers = loggers
         self.config = config or TrainingConfig()
         self._ours = self.config.translated()
         if "replay" in self._ours.ways:
@@ -214,7 +214,6 @@ class RetrievalTrainer:
             ValueError: a repository is not in the database.
         """
         from pipeline.models.retriever.learning import learn
-        from pipeline.models.retriever.training import NO_WATCHERS
 
         start = model_checkpoint_path
         if start is None and self.head is None and (found := self._newest_ckpt()) is not None:
@@ -226,7 +225,7 @@ class RetrievalTrainer:
             task = self._export(repos[: number + 1], database, Path(data_path))
             if number == 0 and start is None:
                 parent, config = self._first_parent(task, [_task_of(one) for one in repos])
-            made = learn(task, self.chain, config, parent=parent, watchers=self._watchers or NO_WATCHERS)
+            made = learn(task, self.chain, config, parent=parent, loggers=self._loggers)
             parent = made.checkpoint
             self._set_head(parent)
             self._say(f"{task.name}: checkpoint {parent}")

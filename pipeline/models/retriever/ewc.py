@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 
+from pipeline.models.ranks import place
 from pipeline.models.retriever.batches import Batch, Batches
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder
@@ -169,8 +170,7 @@ def estimated(
     """
     total: dict[str, Tensor] = {}
     warnings: list[str] = []
-    together = distributed.is_initialized()
-    rank, world = (distributed.get_rank(), distributed.get_world_size()) if together else (0, 1)
+    rank, world = place()
     drawn = [
         list(sample_groups(part.batches, config, parts=len(parts), rank=rank, world=world)) for part in parts
     ]
@@ -186,7 +186,7 @@ def estimated(
     for part, groups in zip(parts, drawn, strict=True):
         each = RetrievalLosses(losses, config, sampled=part.sampled)
         sums, examples = squared_gradients(encoder, told(groups), each)
-        if together:
+        if world > 1:
             counted = torch.tensor(examples, device=encoder.device)
             for value in (*sums.values(), counted):
                 distributed.all_reduce(value)
@@ -214,7 +214,7 @@ def sample_groups(
     groups = min(known // size, math.ceil(config.fisher_samples / parts / size))
     order = _random(config.seed, 0).permutation(known)[: groups * size].reshape(groups, size)
     for number in range(rank, groups, world):
-        yield batches.of(order[number], _random(config.seed, 1 + number), rank=0, world=1)
+        yield batches.of(order[number], _random(config.seed, 1 + number))
 
 
 def _random(seed: int, number: int) -> np.random.Generator:

@@ -21,7 +21,7 @@ from pipeline.models.retriever.config import RetrieverConfig, for_a_job
 from pipeline.models.retriever.encoder import load_encoder
 from pipeline.models.retriever.index import load_retriever
 from pipeline.models.retriever.learning import learn, measure
-from pipeline.models.retriever.training import NO_WATCHERS, tensorboard
+from pipeline.models.retriever.training import tensorboard
 from pipeline.models.training_job import OnStep, StepReports, TrainingJob, configured
 from store.events.models import ModelKind
 
@@ -60,7 +60,7 @@ class RetrieverJob(TrainingJob[RetrieverConfig]):
             indices=self.indices,
             on_step=on_step,
             on_held=StepReports(self.reporter, f"estimating what {task.name} must not change"),
-            watchers=NO_WATCHERS if self.tensorboard is None else tensorboard(self.tensorboard),
+            loggers=[] if self.tensorboard is None else [tensorboard(self.tensorboard)],
         )
 
     def facts_of(self, folder: Path) -> dict[str, Any]:

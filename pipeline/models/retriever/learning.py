@@ -16,6 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from lightning_fabric.loggers.logger import Logger
+
 from pipeline.models.adapters import base_of
 from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts
 from pipeline.models.datasets import TaskData
@@ -25,25 +27,25 @@ from pipeline.models.measures import Evaluation, by_theorem, metrics_of, rate, s
 from pipeline.models.model_files import versions
 from pipeline.models.replay import replayable, version_before
 from pipeline.models.retriever.baselines import fused, rank_baselines, rate_rankings
-from pipeline.models.retriever.batches import DRAWN, Example, RetrievalDataModule, dataset_digest
+from pipeline.models.retriever.batches import (
+    DRAWN,
+    Example,
+    Lesson,
+    dataset_digest,
+    read_examples,
+    read_lesson,
+)
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import save_encoder
 from pipeline.models.retriever.index import EmbeddingIndex, Retriever, load_retriever
 from pipeline.models.retriever.replay import ReplayRows
-from pipeline.models.retriever.training import (
-    NO_WATCHERS,
-    OnStep,
-    Watchers,
-    data_module,
-    train_task,
-    validation_examples,
-)
+from pipeline.models.retriever.training import OnStep, train_task
 from store.files import write_whole
 
 _COUNTED = "recall@10"
 """The measure behind promotions."""
-_LIBRARIES = ("torch", "transformers", "pytorch-lightning", "numpy")
+_LIBRARIES = ("torch", "transformers", "numpy")
 
 
 def plan(
@@ -67,22 +69,16 @@ def plan(
 
 def _planned(
     task: TaskData, chain: Chain, config: RetrieverConfig, parent: str | None, earlier: Sequence[TaskData]
-) -> tuple[Step, RetrievalDataModule, ReplayRows | None]:
+) -> tuple[Step, Lesson, ReplayRows | None]:
     earlier = replayable(task, earlier, config)
     before = version_before(task, earlier) if config.only_new else None
-    data = data_module(
-        task.dataset,
-        config,
-        tokens_of=chain.start(config, parent, task.name),
-        learned=None if before is None else before.dataset,
-    )
+    lesson = read_lesson(task.dataset, config, learned=None if before is None else before.dataset)
     wanted = "replay" in config.ways and config.replay_share > 0
     wanted |= "ewc" in config.ways and config.lambda_value > 0
     # An earlier version learned again as a whole has its rows in training.
-    replayed = [one for one in earlier if one.name != task.name or data.only_new]
+    replayed = [one for one in earlier if one.name != task.name or lesson.only_new]
     rows = ReplayRows.of(replayed, config) if wanted else None
-    digest = _data_digest(data, rows)
-    return chain.step(task, config, parent=parent, data=digest), data, rows
+    return chain.step(task, config, parent=parent, data=_data_digest(lesson, rows)), lesson, rows
 
 
 def learn(
@@ -95,7 +91,7 @@ def learn(
     indices: Path | None = None,
     on_step: OnStep = lambda _done, _total: None,
     on_held: OnStep = lambda _done, _total: None,
-    watchers: Watchers = NO_WATCHERS,
+    loggers: Sequence[Logger] = (),
 ) -> Checkpoint:
     """Train a task from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
 
@@ -111,13 +107,13 @@ def learn(
         indices: the folder of embedding indices; None: embeddings are not stored.
         on_step: takes (optimiser steps done, in all).
         on_held: takes (groups done, in all) while EWC estimates.
-        watchers: Lightning's loggers and callbacks.
+        loggers: Lightning's, which are given the run's curve.
 
     Raises:
         LearningError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another process
             is making the same checkpoint.
     """
-    step, data, rows = _planned(task, chain, config, parent, earlier)
+    step, lesson, rows = _planned(task, chain, config, parent, earlier)
 
     if config.lora_by_repository and base_of(step.start) == step.start:
         # A new adapter has nothing to forget, and the base does not change.
@@ -126,23 +122,23 @@ def learn(
         how = config
 
     def make(run: Path) -> Checkpoint:
-        model, trained = train_task(
+        encoder, trained = train_task(
             step.start,
-            data,
+            lesson,
             how,
             run=run,
             rows=rows,
             indices=indices,
             on_step=on_step,
             on_held=on_held,
-            watchers=watchers,
+            loggers=loggers,
         )
 
         def write(folder: Path) -> None:
-            save_encoder(model.encoder, step.start, folder)
+            save_encoder(encoder, step.start, folder)
             trained.curve.write(folder)
 
-        digest = tensors_digest(model.encoder.state_dict())
+        digest = tensors_digest(encoder.state_dict())
         about: dict[str, Any] = {"digest": digest}
         if step.others is not None:
             before = {} if step.parent is None else chain.read(step.parent).about["digests"]
@@ -155,12 +151,12 @@ def learn(
     return chain.once(step, make)
 
 
-def _data_digest(data: RetrievalDataModule, rows: ReplayRows | None) -> str:
+def _data_digest(lesson: Lesson, rows: ReplayRows | None) -> str:
     """Return the SHA-256 of a run's whole input, with the val split (it chooses the best epoch) and replayed rows."""
     parts = [
         str(DRAWN),
-        dataset_digest(data.corpus, data.to_learn),
-        dataset_digest(data.corpus, validation_examples(data)),
+        dataset_digest(lesson.corpus, lesson.train),
+        dataset_digest(lesson.corpus, lesson.val),
         *([rows.digest()] if rows else []),
     ]
     return hashlib.sha256("".join(parts).encode()).hexdigest()
@@ -191,12 +187,12 @@ def measure(
         LearningError: the dataset or the checkpoint cannot be used.
     """
     retriever = retriever or load_retriever(checkpoint, device=config.device, config=config)
-    data: RetrievalDataModule = data_module(task.dataset, config, tokens_of=checkpoint)
-    examples = data.examples(split)
+    corpus = Corpus(task.dataset / "corpus.jsonl")
+    examples = read_examples(task.dataset / config.split / f"{split}.json", corpus)
     rankings: list[list[int]] = []
     found = evaluate(
         retriever,
-        data.corpus,
+        corpus,
         examples,
         rankings=rankings,
         index=retriever.index(indices),
@@ -207,7 +203,7 @@ def measure(
     )
     if not config.baselines:
         return found
-    ranked = _baselines(found, data.corpus, examples, config, indices)
+    ranked = _baselines(found, corpus, examples, config, indices)
     pairs = zip(ranked["bm25"], rankings, strict=True)
     ranked["fused"] = [[*fused(both, config.num_retrieved)] for both in pairs]
     rated = rate_rankings(ranked, examples, retrieved=config.num_retrieved, seed=config.seed)

@@ -92,7 +92,6 @@ class ReplayRows(Replay[ReplayPair]):
                 examples,
                 tokens,
                 config,
-                batch_size=1,
                 hard=ranked,
                 pairs=[(place, row.positive) for place, row in enumerate(rows)],
             )
@@ -101,7 +100,7 @@ class ReplayRows(Replay[ReplayPair]):
             )
         }
 
-    def draw(self, batches: Mapping[str, Batches], count: int, rank: int, world: int, step: int) -> Batch:
+    def draw(self, batches: Mapping[str, Batches], count: int, step: int, *, rank: int, world: int) -> Batch:
         """Return a process's part of `count` pairs of the task whose turn it is, or of all its pairs, none twice."""
         own, rng = batches[self.turn(step)], self.draws(step)
         numbers = rng.choice(len(own.pairs), min(count, len(own.pairs)), replace=False)

@@ -16,12 +16,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline.models.retriever.batches import Batches, Replay
+from pipeline.models.retriever.batches import Batch, Batches
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, Tokens, embed
 from pipeline.models.retriever.ewc import ElasticWeights, Part, estimated
@@ -33,6 +34,12 @@ _BASE = "the model before this task"
 """The part without rows, by its name in a warning."""
 _ASKED = 64
 """Rows of each earlier task in `Protection.remembered`, and their number at a time."""
+
+
+class Replay(Protocol):
+    """Returns a process's part of a step's replayed pairs."""
+
+    def __call__(self, step: int, *, rank: int, world: int) -> Batch: ...
 
 
 class Protection:
@@ -64,7 +71,7 @@ class Protection:
         self,
         encoder: Encoder,
         tokens: Tokens,
-        new: Callable[[], Batches],
+        new: Batches,
         losses: RowLosses,
         on_group: Callable[[int, int], object] = lambda _done, _total: None,
     ) -> None:
@@ -75,7 +82,7 @@ class Protection:
         Args:
             encoder: where EWC's examples are computed.
             tokens: makes ids of texts.
-            new: makes batches of the new task; on its texts the model shows its earlier knowledge.
+            new: of the new task; on its texts the model shows its earlier knowledge.
             losses: the training's, row by row.
             on_group: takes (groups of EWC's examples done, in all) before each.
 
@@ -94,7 +101,7 @@ class Protection:
         if "ewc" not in self._config.ways or self._config.lambda_value == 0:
             return
         parts = [Part(name, batches) for name, batches in self._batches.items()]
-        parts.append(Part(_BASE, new(), sampled=True))
+        parts.append(Part(_BASE, new, sampled=True))
         fisher, self.warnings = estimated(encoder, parts, self._config, losses, on_group)
         self.elastic = ElasticWeights(fisher, parameters_of(encoder), share=self._config.lambda_value)
 
@@ -108,7 +115,7 @@ class Protection:
         device = next(encoder.parameters()).device
         for batches in self._batches.values():
             rows = np.arange(min(_ASKED, len(batches.pairs)))
-            batch = batches.of(rows, np.random.default_rng(self._config.seed), rank=0, world=1).to(device)
+            batch = batches.of(rows, np.random.default_rng(self._config.seed)).to(device)
             queries = embed(encoder, batch.context_ids, batch.context_mask)
             scores = queries @ embed(encoder, batch.premise_ids, batch.premise_mask).T
             best = scores.masked_fill(batch.ignore, -torch.inf).argmax(dim=1, keepdim=True)

@@ -1,66 +1,78 @@
 """Train one task: from one checkpoint's weights to the next one's, and after a kill from the last saved step.
 
-Lightning drives: precision, accumulation, clipping, processes, validation, early stopping, checkpoints of steps. A
-step's data and random numbers follow from its number (`batches`, `retriever`), so on a CPU an interrupted run ends with
-exactly the weights of an uninterrupted one. Several processes share each step, and only dropout depends on their
-number: a run may be continued by another number.
-
-    <run>/steps/step=N.ckpt   the newest steps; gone with the run's folder when its checkpoint exists
+A step's data and random numbers follow from its number (`batches`), so on a CPU an interrupted run ends with exactly
+the weights of an uninterrupted one. Several processes share each step, and only dropout depends on their number: a run
+may be continued by another number.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import pytorch_lightning as pl
+import numpy as np
 import torch
-from pytorch_lightning.callbacks import Callback, EarlyStopping
-from pytorch_lightning.loggers import Logger, TensorBoardLogger
-from pytorch_lightning.strategies import DDPStrategy
-from torch import Tensor, distributed
+from lightning_fabric import Fabric
+from lightning_fabric.loggers.logger import Logger
+from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+from lightning_fabric.strategies.ddp import DDPStrategy
+from torch import Tensor, distributed, nn
+from torch.distributed.nn.functional import all_gather
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset
+from tqdm import tqdm
+from transformers import get_constant_schedule_with_warmup, get_cosine_schedule_with_warmup
 
 from pipeline.jobs import preemption
 from pipeline.models.curve import LOSS, Curve
-from pipeline.models.errors import ConfigError, EmptySplitError
-from pipeline.models.libraries import check_finite, computes_in_bfloat16, device_of, diverged, quiet_libraries
-from pipeline.models.ranks import any_of, world
-from pipeline.models.retriever.batches import Example, RetrievalDataModule
-from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.encoder import has_adapter, train_adapter
-from pipeline.models.retriever.index import hard_negatives
-from pipeline.models.retriever.replay import ReplayRows
-from pipeline.models.retriever.retriever import MEASURES, PremiseRetriever
-from pipeline.models.retriever.saving import (
-    BestWeights,
-    StepCheckpoints,
-    WholeFiles,
-    newest_step,
+from pipeline.models.errors import ConfigError
+from pipeline.models.libraries import (
+    check_finite,
+    computes_in_bfloat16,
+    device_of,
+    diverged,
+    exact_float32,
+    quiet_libraries,
 )
-from pipeline.models.retriever.strategies import Protection
+from pipeline.models.measures import METRICS, rate
+from pipeline.models.ranks import any_of, is_first, of_first, place, world
+from pipeline.models.retriever.batches import Batch, Batches, Lesson
+from pipeline.models.retriever.config import RetrieverConfig
+from pipeline.models.retriever.encoder import (
+    Encoder,
+    embed,
+    has_adapter,
+    load_encoder,
+    load_tokens,
+    train_adapter,
+)
+from pipeline.models.retriever.index import Retriever, hard_negatives
+from pipeline.models.retriever.losses import row_losses
+from pipeline.models.retriever.replay import ReplayRows
+from pipeline.models.retriever.saving import SavedSteps
+from pipeline.models.retriever.strategies import Protection, Replay
 
 OnStep = Callable[[int, int], object]
+_WARMUP_SHARE = 0.1
+"""Of a run: a small task would never leave a longer warm-up."""
+_EWC_EVERY = 10
+"""Steps between two measurements of EWC, which cost some passes over the weights; the last step has one too."""
+_READ_EVERY = 50
+"""Steps between two reads of the losses from the device, which stops it each time."""
+_DROPOUT = 0x0D0F
+"""Separates the random numbers of dropout from those of the batches."""
 
 
-@dataclass(frozen=True, slots=True)
-class Watchers:
-    """A caller's loggers (TensorBoard, W&B, MLflow and so on) and callbacks of Lightning, for each run."""
-
-    loggers: Sequence[Logger] = ()
-    callbacks: Sequence[Callback] = ()
-
-
-NO_WATCHERS = Watchers()
-
-
-def tensorboard(folder: Path) -> Watchers:
-    """Return watchers that write a run's losses and measures into a folder, as TensorBoard's files.
+def tensorboard(folder: Path) -> Logger:
+    """Return a logger that writes a run's curve into a folder, as TensorBoard's files.
 
     Raises:
         ConfigError: TensorBoard is not installed.
@@ -69,56 +81,23 @@ def tensorboard(folder: Path) -> Watchers:
     from pipeline.models.running import trackers
 
     trackers("tensorboard")
-    return Watchers((TensorBoardLogger(folder.parent, name="", version=folder.name),))
+    return TensorBoardLogger(folder.parent, name="", version=folder.name)
 
 
 @dataclass(frozen=True, slots=True)
 class RunSummary:
-    """The summary of a run: optimiser steps, seconds of this process, the device, warnings, the curve.
-
-    `validation` are LeanDojo's measures of the kept epoch (empty for a single epoch, and without a val split).
-    """
+    """The summary of a run: optimiser steps, seconds of this process, the device, warnings, the curve."""
 
     steps: int
     seconds: float
     device: str
-    validation: Mapping[str, float]
     warnings: Sequence[str]
     curve: Curve
 
 
-def data_module(
-    dataset: Path, config: RetrieverConfig, *, tokens_of: str | Path, learned: Path | None = None
-) -> RetrievalDataModule:
-    """Return the data module of an exported dataset's split, with a configuration's sizes.
-
-    Args:
-        dataset: the folder with corpus.jsonl and the split's folder.
-        config: sizes, split, seed and loss.
-        tokens_of: the folder or hub name of the model that will read it.
-        learned: the folder of an earlier dataset of the same repository, not learned again.
-
-    Raises:
-        CorpusError, DatasetError, CheckpointError: something of it cannot be used.
-    """
-    return RetrievalDataModule(
-        dataset / config.split,
-        dataset / "corpus.jsonl",
-        config.num_negatives,
-        config.num_in_file_negatives,
-        tokens_of,
-        config.batch_size,
-        config.eval_batch_size,
-        config.data_max_seq_len,
-        config.num_workers,
-        config=config,
-        learned=learned,
-    )
-
-
 def train_task(
     start: str | Path,
-    data: RetrievalDataModule,
+    lesson: Lesson,
     config: RetrieverConfig,
     *,
     run: Path,
@@ -126,50 +105,44 @@ def train_task(
     indices: Path | None = None,
     on_step: OnStep = lambda _done, _total: None,
     on_held: OnStep = lambda _done, _total: None,
-    watchers: Watchers = NO_WATCHERS,
-) -> tuple[PremiseRetriever, RunSummary]:
-    """Train a task and return the retriever, and the run's summary.
+    loggers: Sequence[Logger] = (),
+) -> tuple[Encoder, RunSummary]:
+    """Train a task and return the encoder, and the run's summary.
 
     Args:
         start: the folder or hub name of the weights to begin with.
-        data: the task's.
+        lesson: the task's.
         config: how.
         run: the run's own folder; an interrupted run of the same arguments in it is continued.
         rows: of earlier tasks, for replay and EWC.
         indices: the folder of embedding indices, for hard negatives; None: embeddings are not stored.
         on_step: takes (optimiser steps done, in all) after each.
         on_held: takes (groups done, in all) while EWC estimates.
-        watchers: Lightning's loggers and callbacks.
+        loggers: Lightning's, which are given the run's curve.
 
     Raises:
         LearningError: the dataset or a checkpoint cannot be used, a loss was no finite number, or the disk is full.
         Yielded: the job was preempted, and its progress is saved in `run`.
     """
     started = time.monotonic()
-    # A small task has fewer pairs than a step takes.
-    pairs = sum(len(example.positives) for example in data.to_learn)
-    data.batch_size = max(1, min(config.batch_size, pairs))
-    # A task with fewer batches than it accumulates would never change a weight.
-    data.accumulate = 1
-    data.accumulate = min(config.accumulate_grad_batches, data.batches().steps_per_epoch)
-    total = config.max_epochs * data.batches().steps_per_epoch // data.accumulate
-    cuda = on_cuda(config)
-    model = PremiseRetriever(
-        start,
-        config,
-        total_steps=total,
-        recompute=config.gradient_checkpointing == "on" or (config.gradient_checkpointing == "auto" and cuda),
-    )
-    model.to("cuda" if cuda else "cpu")
+    device = _device(config)
+    if world() > 1 or (device.type == "cuda" and config.num_gpus > 1):
+        start_processes(max(world(), config.num_gpus), device.type, timeout_s=config.timeout_seconds)
+    encoder, tokens = load_encoder(start), load_tokens(start)
+    nn.Module.to(encoder, device)
+    retriever = Retriever(encoder, tokens, config.document_length, config.data_max_seq_len)
+    hard = None
     # Look for none without a place for them.
     if min(config.num_hard_negatives, config.num_negatives - config.num_in_file_negatives) > 0:
-        found, index = model.retriever, model.retriever.index(indices)
-        data.hard = hard_negatives(found, data.corpus, data.to_learn, index)
+        index = retriever.index(indices)
+        hard = hard_negatives(retriever, lesson.corpus, lesson.train, index)
         if rows is not None:
-            rows.hard = [hard_negatives(found, corpus, examples, index) for corpus, examples in rows.steps()]
-    if config.lora_by_repository or has_adapter(model.encoder):
-        train_adapter(model.encoder, rank=config.lora_rank, seed=config.seed)
-    model.protection = Protection(config, rows)
+            rows.hard = [hard_negatives(retriever, *steps, index) for steps in rows.steps()]
+    batches = Batches(lesson.corpus, lesson.train, tokens, config, hard=hard)
+    if config.lora_by_repository or has_adapter(encoder):
+        train_adapter(encoder, rank=config.lora_rank, seed=config.seed)
+    protection = Protection(config, rows)
+    losses = row_losses(config.loss, temperature=config.temperature)
 
     def before_group(done: int, groups: int) -> None:
         if preemption.wanted() and world() == 1:
@@ -177,199 +150,357 @@ def train_task(
             raise preemption.Yielded("nothing is learned yet")
         on_held(done, groups)
 
-    progress = _Progress(lambda done: on_step(done, total))
-    best = _best(model, data, config)
     with preemption.region(any_of):
-        model.protection.begin(
-            model.encoder,
-            data.tokens,
-            lambda: data.batches(batch_size=1, multiple_of=1),
-            model.losses,
-            before_group,
-        )
-    data.replay = model.protection.replay
-    # transformers loads models in evaluation mode, and Lightning keeps the mode: without this, no dropout.
-    model.cpu().train()
-    with preemption.region(any_of), quiet_libraries():
-        trainer = _trainer(data, config, run, best=best, progress=progress, watchers=watchers)
-        # A file of our own: optimiser states hold more than tensors.
-        trainer.fit(model, datamodule=data, ckpt_path=newest_step(run / "steps"), weights_only=False)
-    measured = {key: float(value) for key, value in trainer.callback_metrics.items()}
-    if best is not None and best.weights:
-        model.load_state_dict(best.weights)
-        measured = best.measured
-    check_finite(model)
-    model.eval()
-    # Lightning moves it back to the CPU.
-    model.to("cuda" if cuda else "cpu")
-    model.protection.after_task(model.encoder)
-    return model, RunSummary(
-        steps=trainer.global_step,
-        seconds=time.monotonic() - started,
-        device=str(trainer.strategy.root_device),
-        validation={key: measured[key] for key in MEASURES if key in measured},
-        warnings=model.protection.warnings,
-        curve=progress.read(),
-    )
+        protection.begin(encoder, tokens, batches, losses, before_group)
+    training = _Training(retriever, lesson, batches, protection, config, loggers)
+    with preemption.region(any_of), quiet_libraries(), _deterministic(device):
+        training.run(run / "steps", on_step)
+    for logger in loggers:
+        logger.finalize("success")
+    check_finite(encoder)
+    encoder.train(False)
+    protection.after_task(encoder)
+    seconds = time.monotonic() - started
+    return encoder, RunSummary(training.step, seconds, str(device), protection.warnings, training.curve)
 
 
-def _best(model: PremiseRetriever, data: RetrievalDataModule, config: RetrieverConfig) -> BestWeights | None:
-    """Return the keeper of the best epoch; None if nothing chooses one."""
-    # A single epoch is kept whatever a validation says, and a validation embeds every premise.
-    if config.max_epochs == 1 or not validation_examples(data):
-        return None
-    return BestWeights(
-        monitor=_measure("checkpoint_monitor", config.checkpoint_monitor),
-        highest=1.0 if config.checkpoint_monitor == "MRR" else 100.0,
-        mode=config.checkpoint_mode,
-        every_n_epochs=config.checkpoint_every_n_epochs,
-        remembered=lambda: model.protection.remembered(model.encoder),
-    )
+class _Training:
+    """A run: its state at a step, which is saved, and its way to the next one."""
 
-
-def _trainer(
-    data: RetrievalDataModule,
-    config: RetrieverConfig,
-    run: Path,
-    *,
-    best: BestWeights | None,
-    progress: _Progress,
-    watchers: Watchers,
-) -> pl.Trainer:
-    processes = _devices(config)
-    callbacks: list[Callback] = [progress]
-    if best is not None:
-        callbacks += [
-            EarlyStopping(
-                _measure("early_stopping_monitor", config.early_stopping_monitor),
-                patience=config.early_stopping_patience,
-                mode=config.early_stopping_mode,
-            ),
-            best,
-        ]
-    callbacks += watchers.callbacks
-    # The last one: it saves the other callbacks' state.
-    callbacks.append(StepCheckpoints(run / "steps", every_s=60 * config.save_minutes))
-    cuda = on_cuda(config)
-    chosen = config.precision
-    if chosen == "auto":
-        chosen = "bf16-mixed" if computes_in_bfloat16(device_of(config.device)) else "32-true"
-    return pl.Trainer(
-        precision=chosen,
-        plugins=[WholeFiles()],
-        accelerator="cuda" if cuda else "cpu",
-        devices=processes,
-        strategy=DDPStrategy(timeout=timedelta(seconds=config.timeout_seconds)) if processes > 1 else "auto",
-        max_epochs=config.max_epochs,
-        limit_train_batches=data.batches().steps_per_epoch,
-        limit_val_batches=0 if best is None else 1.0,
-        accumulate_grad_batches=data.accumulate,
-        gradient_clip_val=config.gradient_clip_val or None,
-        reload_dataloaders_every_n_epochs=1,  # each begins at the trainer's step
-        use_distributed_sampler=False,
-        log_every_n_steps=config.log_every_n_steps,
-        num_sanity_val_steps=config.num_sanity_val_steps,
-        deterministic="warn" if cuda else True,
-        callbacks=callbacks,
-        logger=list(watchers.loggers) or False,
-        enable_progress_bar=sys.stdout.isatty(),  # where Lightning draws it
-        enable_model_summary=False,
-        default_root_dir=run,
-    )
-
-
-_READ_EVERY = 50
-"""Steps between two reads of the losses from the device, which stops it each time."""
-
-
-class _Progress(Callback):
-    """Reports each step, and keeps the run's curve, which is saved with the run; of several processes each its own."""
-
-    def __init__(self, on_step: Callable[[int], object]) -> None:
-        self._on_step = on_step
-        self._step = 0
-        self._losses: list[Tensor] = []
+    def __init__(
+        self,
+        retriever: Retriever,
+        lesson: Lesson,
+        batches: Batches,
+        protection: Protection,
+        config: RetrieverConfig,
+        loggers: Sequence[Logger],
+    ) -> None:
+        self.step = 0
+        """Of the optimiser."""
+        self.curve = Curve()
         self._unread: list[tuple[int, dict[str, float], Tensor]] = []
-        self._curve = Curve()
+        self._best: dict[str, Any] = {"score": -math.inf, "waited": 0, "weights": {}}
+        self._retriever, self._lesson, self._batches = retriever, lesson, batches
+        self._protection, self._config, self._loggers = protection, config, loggers
+        self._steps_per_epoch = batches.steps_per_epoch // batches.accumulate
+        self._total = config.max_epochs * self._steps_per_epoch
+        encoder = self._encoder = retriever.encoder
+        self._optimizer = torch.optim.AdamW(encoder.parameters(), lr=config.lr)
+        self._schedule = schedule_of(self._optimizer, config, self._total)
+        self._scaler = torch.amp.GradScaler(encoder.device.type, enabled=config.precision == "16-mixed")
+        self._loss: nn.Module = _Loss(encoder, config)
+        self._rank, world = place()
+        if world > 1:
+            self._loss = DistributedDataParallel(self._loss)
 
-    def read(self) -> Curve:
-        """Return the curve up to the last step.
+    def run(self, folder: Path, on_step: OnStep) -> None:
+        """Go on from the newest step saved in a folder to the end.
+
+        Args:
+            folder: of the saved steps.
+            on_step: takes (optimiser steps done, in all) after each.
+
+        Raises:
+            DivergedError: a loss or a saved weight is no finite number.
+            CheckpointError: the disk is full.
+            Yielded: the job was preempted, and the last step is saved.
+        """
+        with SavedSteps(folder) as saved:
+            state = saved.newest()
+            if state is not None:
+                self._resume(state)
+            self._encoder.train()
+            parts, begun = iter(self._loader()), self.step
+            interval_s = 60 * self._config.save_minutes
+            next_save = time.monotonic() + interval_s
+            steps = range(begun + 1, self._total + 1)
+            for self.step in tqdm(steps, initial=begun, file=sys.stdout, disable=not sys.stdout.isatty()):
+                self._learn(parts)
+                if not preemption.wanted():
+                    # After a preemption saving comes first: the reader of these lines may have exited.
+                    on_step(self.step, self._total)
+                if self.step % self._steps_per_epoch == 0:
+                    self._end_epoch()
+                if self._best["waited"] >= self._config.early_stopping_patience:
+                    break
+                due = preemption.wanted() or time.monotonic() >= next_save
+                if self.step < self._total and any_of(due):
+                    self._save(saved)
+                    next_save = time.monotonic() + interval_s
+        self._read()
+        if self._best["weights"]:
+            self._encoder.load_state_dict(self._best["weights"])
+
+    def _loader(self) -> DataLoader[Batch]:
+        many = self._batches.accumulate
+        return loader(
+            self._batches,
+            self._protection.replay,
+            range(self.step * many, self._total * many),
+            workers=self._config.num_workers,
+            pinned=self._encoder.device.type == "cuda",
+        )
+
+    def _save(self, saved: SavedSteps) -> None:
+        check_finite(self._encoder)
+        self._read()
+        if is_first():
+            saved.save(self.step, self._state())
+        if any_of(preemption.wanted()):
+            raise preemption.Yielded(f"step {self.step} is saved")
+
+    def _learn(self, parts: Iterator[Batch]) -> None:
+        """Do the step of the optimiser with the present number."""
+        device, many = self._encoder.device, self._batches.accumulate
+        dtype = _mixed_with(self._config, device)
+        losses = []
+        for number in range(many):
+            # The generator's state is not saved: its seed follows from the step.
+            part = (self.step - 1) * many + number
+            entropy = np.random.SeedSequence([self._config.seed, _DROPOUT, part, self._rank])
+            torch.manual_seed(int(entropy.generate_state(1)[0]))
+            batch = next(parts).to(device, non_blocking=True)
+            together = isinstance(self._loss, DistributedDataParallel)
+            # The processes add up their gradients once.
+            with self._loss.no_sync() if together and number + 1 < many else nullcontext():  # type: ignore[operator]
+                with torch.autocast(device.type, dtype, enabled=dtype is not None):
+                    loss = self._loss(batch)
+                self._scaler.scale(loss / many).backward()
+            losses.append(loss.detach())
+        self._scaler.unscale_(self._optimizer)
+        rate_now = float(self._schedule.get_last_lr()[0])
+        measured = self.step % _EWC_EVERY == 0 or self.step == self._total
+        elastic = self._protection.elastic
+        elastic.on_gradients(self._encoder, rate_now / self._config.lr, measured=measured)
+        if self._config.gradient_clip_val:
+            nn.utils.clip_grad_norm_(self._encoder.parameters(), self._config.gradient_clip_val)
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        self._schedule.step()
+        self._optimizer.zero_grad()
+        known = {**elastic.measured, "learning_rate": rate_now}
+        self._unread.append((self.step, known, torch.stack(losses).double().mean()))
+        if len(self._unread) == _READ_EVERY:
+            self._read()
+
+    def _read(self) -> None:
+        """Complete the curve.
 
         Raises:
             DivergedError: a loss is no finite number.
         """
         unread, self._unread = self._unread, []
-        losses = torch.stack([loss for *_, loss in unread]).tolist() if unread else []
-        for (step, known, _), loss in zip(unread, losses, strict=True):
+        if not unread:
+            return
+        losses = torch.stack([loss for *_, loss in unread])
+        if place()[1] > 1:
+            distributed.all_reduce(losses, op=distributed.ReduceOp.SUM)
+            losses /= place()[1]
+        for (step, known, _), loss in zip(unread, losses.tolist(), strict=True):
             if not math.isfinite(loss):
                 raise diverged(f"the loss of step {step} is {loss}")
-            self._curve.add(step, {LOSS: loss, **known})
-        return self._curve
+            self._note(step, {LOSS: loss, **known})
 
-    def state_dict(self) -> dict[str, Any]:
-        return {"curve": self.read().measured}
+    def _note(self, step: int, measured: Mapping[str, float]) -> None:
+        self.curve.add(step, measured)
+        for logger in self._loggers if is_first() else ():
+            logger.log_metrics(dict(measured), step)
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self._curve = Curve(state_dict["curve"])
+    def _end_epoch(self) -> None:
+        """Keep the weights if the validation likes them best.
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
-        self._step = trainer.global_step
-
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any, **__: Any
-    ) -> None:
-        measured = trainer.callback_metrics
-        self._losses.append(measured["loss_train"])
-        if trainer.global_step == self._step:
+        The memory of earlier tasks counts as much as the result on the new one: else the most forgetful epoch would
+        win.
+        """
+        # A single epoch is kept whatever a validation says, and a validation embeds every premise.
+        if self._config.max_epochs == 1 or not self._lesson.val:
             return
-        self._step = trainer.global_step
-        loss = torch.stack(self._losses).double().mean()
-        measures: dict[str, float] = pl_module.protection.elastic.measured  # type: ignore[union-attr,assignment]
-        rate = float(trainer.optimizers[0].param_groups[0]["lr"])
-        self._unread.append((self._step, {**measures, "learning_rate": rate}, loss))
-        self._losses.clear()
-        if len(self._unread) == _READ_EVERY:
-            self.read()
-        # After a preemption saving comes first: the reader of these lines may have exited.
-        if not preemption.wanted():
-            self._on_step(self._step)
+        self._encoder.eval()
+        measured = validate(self._retriever, self._lesson, retrieved=self._config.num_retrieved)
+        score = measured["Recall@10_val"] / 100 + (self._protection.remembered(self._encoder) or 0.0)
+        self._encoder.train()
+        # Two kinds of GPU may round them differently, and all processes have to keep the same epoch.
+        measured, score = of_first((measured, score))
+        self._read()
+        self._note(self.step, measured)
+        if score > self._best["score"]:
+            weights = {name: value.cpu().clone() for name, value in self._encoder.state_dict().items()}
+            self._best = {"score": score, "waited": 0, "weights": weights}
+        else:
+            self._best["waited"] += 1
 
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:  # noqa: ARG002
-        measured = trainer.callback_metrics
-        if not trainer.sanity_checking:
-            self.read().add(
-                trainer.global_step, {name: float(measured[name]) for name in MEASURES if name in measured}
-            )
+    def _state(self) -> dict[str, Any]:
+        return {
+            "step": self.step,
+            "weights": self._encoder.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "schedule": self._schedule.state_dict(),
+            "scaler": self._scaler.state_dict(),
+            "elastic": self._protection.elastic.progress(),
+            "best": self._best,
+            "curve": self.curve.measured,
+        }
+
+    def _resume(self, state: dict[str, Any]) -> None:
+        self.step, self._best, self.curve = state["step"], state["best"], Curve(state["curve"])
+        self._encoder.load_state_dict(state["weights"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        self._schedule.load_state_dict(state["schedule"])
+        self._scaler.load_state_dict(state["scaler"])
+        self._protection.elastic.resume(state["elastic"])
 
 
-def validation_examples(data: RetrievalDataModule) -> tuple[Example, ...]:
-    """Return the val split's steps with a premise; none if the split is empty."""
-    try:
-        return data.examples("val")
-    except EmptySplitError:
-        return ()
+class _Parts(Dataset[Batch]):
+    """One process's batches by number, each with its replayed rows. A loader's processes make them."""
+
+    def __init__(self, batches: Batches, replay: Replay | None) -> None:
+        self._batches, self._replay = batches, replay
+        self._rank, self._world = place()
+
+    def __getitem__(self, number: int) -> Batch:
+        batch = self._batches.at(number, rank=self._rank, world=self._world)
+        if self._replay is None:
+            return batch
+        return replace(batch, replayed=self._replay(number, rank=self._rank, world=self._world))
 
 
-def _measure(field: str, name: str) -> str:
-    if name not in MEASURES:
-        raise ConfigError(f"{field} is {name!r}: validation measures {', '.join(MEASURES)}")
-    return name
+def loader(
+    batches: Batches, replay: Replay | None, numbers: range, *, workers: int, pinned: bool
+) -> DataLoader[Batch]:
+    """Return the loader of one process's batches with these numbers, each with its replayed rows.
+
+    Args:
+        batches: of the run.
+        replay: draws the rows; None: there are none.
+        numbers: of the batches.
+        workers: the processes that make them; 0: this one does.
+        pinned: whether they are in page-locked memory.
+    """
+    parts = _Parts(batches, replay)
+    return DataLoader(parts, sampler=numbers, batch_size=None, num_workers=workers, pin_memory=pinned)
 
 
-def on_cuda(config: RetrieverConfig) -> bool:
-    """Return whether a configuration computes on a GPU here.
+class _Loss(nn.Module):
+    """The mean loss of a batch's rows, with that of its replayed ones."""
+
+    def __init__(self, encoder: Encoder, config: RetrieverConfig) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self._losses = row_losses(config.loss, temperature=config.temperature)
+        self._replay_share = config.replay_share
+        auto = config.gradient_checkpointing == "auto" and encoder.device.type == "cuda"
+        self._recompute = auto or config.gradient_checkpointing == "on"
+
+    def forward(self, batch: Batch) -> Tensor:
+        loss = self._mean(batch)
+        return (
+            loss
+            if batch.replayed is None
+            else torch.lerp(loss, self._mean(batch.replayed), self._replay_share)
+        )
+
+    def _mean(self, batch: Batch) -> Tensor:
+        return self._losses(self._scores(batch), batch.label, batch.ignore).mean() * batch.scale
+
+    def _scores(self, batch: Batch) -> Tensor:
+        """Return the cosines of a batch's queries and documents: float32 whatever the precision, shape (B, D).
+
+        If several processes share the step, each embeds its own documents, and all are columns in each of them.
+        """
+        again = self._recompute
+        queries = embed(
+            self.encoder,
+            batch.context_ids,
+            batch.context_mask,
+            lengths=batch.context_lengths,
+            recompute=again,
+        )
+        documents = embed(
+            self.encoder,
+            batch.premise_ids,
+            batch.premise_mask,
+            lengths=batch.premise_lengths,
+            recompute=again,
+        )
+        if batch.label.shape[1] > len(documents):
+            # With gradients: another process's loss pulls at this one's documents. DDP takes the mean of the sums.
+            documents = torch.cat(all_gather(documents))  # type: ignore[no-untyped-call]
+        # In bfloat16 a cosine has two digits, and the temperature multiplies the rounding error by twenty.
+        with torch.autocast(documents.device.type, enabled=False), exact_float32():
+            return queries.float() @ documents.float().T
+
+
+def schedule_of(
+    optimizer: torch.optim.Optimizer, config: RetrieverConfig, total: int
+) -> torch.optim.lr_scheduler.LambdaLR:
+    """Return the schedule of the learning rate over a run of `total` steps."""
+    # Rounded down: the first step of a warm-up changes no weight, and a tiny task may have only one step.
+    warmup = min(config.warmup_steps, int(total * _WARMUP_SHARE))
+    schedule: torch.optim.lr_scheduler.LambdaLR = (
+        get_cosine_schedule_with_warmup(optimizer, warmup, total)
+        if config.schedule == "cosine"
+        else get_constant_schedule_with_warmup(optimizer, warmup)
+    )
+    return schedule
+
+
+def validate(retriever: Retriever, lesson: Lesson, *, retrieved: int) -> dict[str, float]:
+    """Return the measures of the val split by LeanDojo's names: recalls in percent, MRR in 0..1.
+
+    `retrieved`: the length of a ranking.
 
     Raises:
-        ConfigError: it names a GPU and none is here, or its precision needs one.
+        DivergedError: the encoder's weights are no finite numbers.
     """
-    cuda = device_of(config.device).type == "cuda"
-    if not cuda and config.precision == "16-mixed":
+    vectors, _ = retriever.premises(lesson.corpus)
+    rankings = retriever.rank(lesson.corpus, vectors, lesson.val, retrieved)
+    rated = [rate(example.positives, ranked) for example, ranked in zip(lesson.val, rankings, strict=True)]
+    mean = dict(zip(METRICS, np.mean(rated, axis=0).tolist(), strict=True))
+    return {
+        "Recall@1_val": 100 * mean["recall@1"],
+        "Recall@10_val": 100 * mean["recall@10"],
+        "MRR": mean["mrr"],
+    }
+
+
+def start_processes(count: int, kind: str, *, timeout_s: float) -> None:
+    """Meet the other processes of a run, and start them first unless someone did, as torchrun does.
+
+    Lightning starts this very program again for each.
+
+    Args:
+        count: of all.
+        kind: of their devices, "cuda" or "cpu".
+        timeout_s: the longest wait for another.
+    """
+    if not distributed.is_initialized():
+        strategy = DDPStrategy(timeout=timedelta(seconds=timeout_s))
+        with quiet_libraries():
+            Fabric(accelerator=kind, devices=count, strategy=strategy).launch()
+
+
+def _device(config: RetrieverConfig) -> torch.device:
+    device = device_of(config.device)
+    if device.type != "cuda" and config.precision == "16-mixed":
         raise ConfigError("precision is '16-mixed', which needs a GPU: take 'bf16-mixed' or '32-true'")
-    return cuda
+    return device
 
 
-def _devices(config: RetrieverConfig) -> int:
-    """Return the number of training processes: those running, else those Lightning shall start."""
-    if distributed.is_initialized():
-        return distributed.get_world_size()  # Lightning forgets WORLD_SIZE with each trainer
-    return world() if world() > 1 or not on_cuda(config) else max(1, config.num_gpus)
+def _mixed_with(config: RetrieverConfig, device: torch.device) -> torch.dtype | None:
+    """Return the type of matrix products beside float32."""
+    if config.precision == "auto":
+        return torch.bfloat16 if computes_in_bfloat16(device) else None
+    return {"32-true": None, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}[config.precision]
+
+
+@contextmanager
+def _deterministic(device: torch.device) -> Iterator[None]:
+    """Take PyTorch's deterministic algorithms; on a GPU where there is one."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    before = torch.get_deterministic_debug_mode()
+    torch.use_deterministic_algorithms(True, warn_only=device.type == "cuda")
+    try:
+        yield
+    finally:
+        torch.set_deterministic_debug_mode(before)

@@ -124,9 +124,7 @@ for name, has in (("tensorboard", {}), ("torch.utils.tensorboard", {"SummaryWrit
 """What a job's process has in place of TensorBoard, which the tests' environment lacks."""
 
 
-@pytest.mark.parametrize(
-    "model", ["retriever", "tactics"]
-)  # one that Lightning trains, one that transformers does
+@pytest.mark.parametrize("model", ["retriever", "tactics"])
 def test_a_training_can_be_looked_at_in_tensorboard(
     traced: Bench, tmp_path: Path, model: ModelKind, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,7 +135,7 @@ def test_a_training_can_be_looked_at_in_tensorboard(
     )
     curve = read_curve((tmp_path / done.summary["checkpoint"] / "curve.json").read_bytes())["loss"]
     written = (tmp_path / "board" / f"{model}-seen" / "scalars").read_text().splitlines()
-    shown = [value for tag, _, value in map(json.loads, written) if tag in ("train/loss", "loss_train")]
+    shown = [value for tag, _, value in map(json.loads, written) if tag in ("train/loss", "loss")]
     assert shown == pytest.approx([loss for _, loss in curve])
 
 

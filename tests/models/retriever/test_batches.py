@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -20,15 +19,14 @@ from pipeline.models.retriever.batches import (
     Batch,
     Batches,
     Example,
-    RetrievalDataModule,
     read_examples,
 )
 from pipeline.models.retriever.config import Loss, RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import byte_ids, query_ids
 from pipeline.models.retriever.losses import row_losses
+from pipeline.models.retriever.training import loader
 from tests.support.retrieval import write_dataset
-from tests.support.tiny_models import make_tiny_retriever
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +45,6 @@ def batches(
 def made_of(
     corpus: Corpus,
     examples: Sequence[Example],
-    *,
-    batch_size: int = 4,
-    rank: int = 0,
-    world: int = 1,
     **changes: object,
 ) -> Batches:
     settings = {
@@ -59,10 +53,10 @@ def made_of(
         "data_max_seq_len": 64,
         "seed": 7,
         "num_hard_negatives": 0,
+        "batch_size": 4,
         **changes,
     }
-    config = RetrieverConfig.from_dict(settings)
-    return Batches(corpus, examples, byte_ids, config, batch_size=batch_size, rank=rank, world=world)
+    return Batches(corpus, examples, byte_ids, RetrieverConfig.from_dict(settings))
 
 
 def test_a_step_is_the_same_in_every_process_and_after_any_other(dataset: Path) -> None:
@@ -102,9 +96,9 @@ def test_an_epoch_takes_each_pair_once_and_the_next_in_another_order(dataset: Pa
 def test_processes_share_a_step_and_its_loss_whatever_their_number(
     dataset: Path, world: int, loss: Loss
 ) -> None:
-    made = partial(batches, dataset, batch_size=8, loss=loss)
-    parts = [made(rank=rank, world=world).at(1) for rank in range(world)]
-    assert [pair for part in parts for pair in part.pairs][:8] == list(made().at(1).pairs)
+    made = batches(dataset, batch_size=8, loss=loss)
+    parts = [made.at(1, rank=rank, world=world) for rank in range(world)]
+    assert [pair for part in parts for pair in part.pairs][:8] == list(made.at(1).pairs)
     columns = [premise for part in parts for premise in part.premises]
 
     def mean(batch: Batch, columns: Sequence[int]) -> float:
@@ -115,7 +109,7 @@ def test_processes_share_a_step_and_its_loss_whatever_their_number(
             float(row_losses(loss, temperature=0.05)(scores, batch.label, batch.ignore).mean()) * batch.scale
         )
 
-    alone = mean(made().at(1), made().at(1).premises)
+    alone = mean(made.at(1), made.at(1).premises)
     assert fmean(mean(part, columns) for part in parts) == pytest.approx(alone, rel=1e-5)
 
 
@@ -124,7 +118,7 @@ def test_processes_draw_negatives_of_their_own(dataset: Path) -> None:
     example = next(one for one in batches(dataset).examples if one.file_path == "Demo/F5.lean")
     drawn = [
         [
-            made_of(corpus, [example] * 40, batch_size=2, seed=1, rank=rank, world=2).at(step).premises[1:]
+            made_of(corpus, [example] * 40, batch_size=2, seed=1).at(step, rank=rank, world=2).premises[1:]
             for step in range(20)
         ]
         for rank in range(2)
@@ -247,24 +241,22 @@ def test_texts_are_cut_where_their_kind_is_cut(dataset: Path) -> None:
         assert batch.premise_mask[column].sum() == len(document) == 6
 
 
-def replayed_at(made: Batches, rank: int, world: int, step: int) -> Batch:
-    assert get_worker_info() is not None, "the training's own process draws nothing"
-    assert (rank, world) == (0, 1)
-    return made.at(100 + step)
+class Replayed:
+    """Replays the steps of other batches, and those far ahead."""
+
+    def __init__(self, made: Batches) -> None:
+        self.made = made
+
+    def __call__(self, step: int, *, rank: int, world: int) -> Batch:
+        assert get_worker_info() is not None, "the training's own process draws nothing"
+        return self.made.at(100 + step, rank=rank, world=world)
 
 
-def test_loader_processes_give_the_steps_of_an_epoch_in_order_with_what_each_replays(
-    dataset: Path, tmp_path: Path
-) -> None:
-    model = make_tiny_retriever(tmp_path, d_model=16, layers=1)
-    data = RetrievalDataModule(
-        dataset / "random", dataset / "corpus.jsonl", 3, 1, model, 4, 4, 64, num_workers=2
-    )
-    made, other = data.batches(), batches(dataset, seed=8)
-    data.replay = partial(replayed_at, other)
-    drawn = list(data.train_dataloader())
-    assert [batch.pairs for batch in drawn] == [made.at(step).pairs for step in range(made.steps_per_epoch)]
-    for step, batch in enumerate(drawn):
+def test_loader_processes_give_the_steps_in_order_with_what_each_replays(dataset: Path) -> None:
+    made, other = batches(dataset), batches(dataset, seed=8)
+    drawn = list(loader(made, Replayed(other), range(2, 7), workers=2, pinned=False))
+    assert [batch.pairs for batch in drawn] == [made.at(step).pairs for step in range(2, 7)]
+    for step, batch in enumerate(drawn, start=2):
         assert batch.replayed is not None
         assert torch.equal(batch.replayed.premise_ids, other.at(100 + step).premise_ids)
     moved = drawn[0].to("meta").replayed
@@ -272,12 +264,18 @@ def test_loader_processes_give_the_steps_of_an_epoch_in_order_with_what_each_rep
     assert moved.label.device.type == "meta", "it goes where its batch goes"
 
 
-def test_a_dataset_without_a_pair_or_with_fewer_than_a_step_takes_is_refused(
-    dataset: Path,
-) -> None:
-    with pytest.raises(DatasetError, match="lower the batch size, or train when more is traced"):
-        batches(dataset, batch_size=1000)
-    made = batches(dataset)
-    unused = [replace(one, positives=()) for one in made.examples]
+def test_a_task_with_fewer_pairs_than_a_step_takes_has_one_small_step(dataset: Path) -> None:
+    made = batches(dataset, batch_size=1000, accumulate_grad_batches=4)
+    assert (made.batch_size, made.accumulate, made.steps_per_epoch) == (len(made.pairs), 1, 1)
+    assert sorted(made.at(0).pairs) == list(range(len(made.pairs)))
+
+
+def test_gradients_are_not_accumulated_from_one_epoch_into_the_next(dataset: Path) -> None:
+    made = batches(dataset, batch_size=4, accumulate_grad_batches=5)
+    whole = len(made.pairs) // 4
+    assert (made.accumulate, made.steps_per_epoch) == (5, whole - whole % 5)
+
+
+def test_a_dataset_without_a_pair_is_refused(dataset: Path) -> None:
     with pytest.raises(DatasetError, match=r"no step of the dataset uses a premise of .*corpus\.jsonl"):
-        made_of(made.corpus, unused, batch_size=1)
+        made_of(Corpus(dataset / "corpus.jsonl"), [])

@@ -50,7 +50,6 @@ def test_each_link_knows_its_parent_and_what_it_was_made_from_and_a_repeat_makes
         "python",
         "torch",
         "transformers",
-        "pytorch-lightning",
         "numpy",
     }
     assert set(first.files) == {path.name for path in chain.path(first.checkpoint).iterdir()} - {

@@ -51,12 +51,12 @@ def learn(
     """Train on one task as the trainer does it: loss, penalty's gradient, clipping, step."""
     batches = Letters(name, seed)
     strategy = Protection(config, rows)
-    strategy.begin(encoder, byte_ids, lambda: rows_of(name, seed).batches(byte_ids, config)[name], LOSSES)
+    strategy.begin(encoder, byte_ids, rows_of(name, seed).batches(byte_ids, config)[name], LOSSES)
     optimiser = torch.optim.AdamW(encoder.parameters(), lr=2e-3, fused=True)
     for step in range(steps):
         total = loss_of(encoder, batches.at(step), LOSSES)
         if strategy.replay is not None:
-            earlier = loss_of(encoder, strategy.replay(0, 1, step), LOSSES)
+            earlier = loss_of(encoder, strategy.replay(step, rank=0, world=1), LOSSES)
             total = (1 - config.replay_share) * total + config.replay_share * earlier
         optimiser.zero_grad()
         total.backward()  # type: ignore[no-untyped-call]

@@ -10,50 +10,49 @@ import pytest
 
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
-from pipeline.models.retriever.batches import RetrievalDataModule
+from pipeline.models.retriever.batches import Batches, Lesson, read_lesson
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.encoder import load_encoder
+from pipeline.models.retriever.encoder import byte_ids, load_encoder
 from pipeline.models.retriever.index import HARD, Retriever, embed_texts, hard_negatives
 from pipeline.models.retriever.learning import learn
-from pipeline.models.retriever.training import data_module
 from tests.support.retrieval import write_dataset
 
 
 @pytest.fixture
-def data(tasks: list[TaskData], config: RetrieverConfig) -> RetrievalDataModule:
-    return data_module(tasks[0].dataset, config, tokens_of=config.model_name)
+def lesson(tasks: list[TaskData], config: RetrieverConfig) -> Lesson:
+    return read_lesson(tasks[0].dataset, config)
 
 
-def mined(data: RetrievalDataModule, model: Path) -> np.ndarray[tuple[int, int], np.dtype[np.int32]]:
-    return hard_negatives(Retriever(load_encoder(model), data.tokens, 64, 64), data.corpus, data.to_learn)
+def mined(lesson: Lesson, model: Path) -> np.ndarray[tuple[int, int], np.dtype[np.int32]]:
+    return hard_negatives(Retriever(load_encoder(model), byte_ids, 64, 64), lesson.corpus, lesson.train)
 
 
 def test_they_are_the_nearest_of_the_premises_that_a_theorem_may_use_and_does_not(
-    data: RetrievalDataModule, model: Path
+    lesson: Lesson, model: Path
 ) -> None:
-    found, encoder = mined(data, model), load_encoder(model)
-    vectors = embed_texts(encoder, data.tokens, [one.serialize() for one in data.corpus.all_premises], 64)
-    for row, example in zip(found[:10], data.to_learn, strict=False):
-        scores = vectors @ embed_texts(encoder, data.tokens, [example.query], 64)[0]
-        everything = np.arange(len(data.corpus))
-        allowed = data.corpus.accessible_of(example.file_path, example.start, everything)
+    found, encoder = mined(lesson, model), load_encoder(model)
+    vectors = embed_texts(encoder, byte_ids, [one.serialize() for one in lesson.corpus.all_premises], 64)
+    for row, example in zip(found[:10], lesson.train, strict=False):
+        scores = vectors @ embed_texts(encoder, byte_ids, [example.query], 64)[0]
+        everything = np.arange(len(lesson.corpus))
+        allowed = lesson.corpus.accessible_of(example.file_path, example.start, everything)
         allowed[list(example.proof)] = False
         best = sorted(everything[allowed], key=lambda place: -float(scores[place]))[:HARD]
         assert row[row >= 0].tolist() == best
 
 
 def test_a_pair_gets_as_many_as_the_configuration_says_and_they_change_from_step_to_step(
-    data: RetrievalDataModule, model: Path
+    lesson: Lesson, config: RetrieverConfig, model: Path
 ) -> None:
-    data.hard = mined(data, model)
+    hard = mined(lesson, model)
     drawn = set()
-    batches = data.batches()
+    batches = Batches(lesson.corpus, lesson.train, byte_ids, config, hard=hard)
     for step in range(6):
         batch = batches.at(step)
         last = batch.premises[-len(batch) :]
         for pair, negative in zip(batch.pairs, last, strict=True):
             number, positive = batches.pairs[pair]
-            assert negative in data.hard[number].tolist()
+            assert negative in hard[number].tolist()
             assert negative != positive
             drawn.add((number, negative))
         # None of them twice.
@@ -68,12 +67,14 @@ def test_a_pair_gets_as_many_as_the_configuration_says_and_they_change_from_step
     ids=["as it was set", "no place for them"],
 )
 def test_without_them_a_step_is_what_it_was(
-    tasks: list[TaskData], config: RetrieverConfig, model: Path, none: dict[str, int]
+    lesson: Lesson, config: RetrieverConfig, model: Path, none: dict[str, int]
 ) -> None:
-    data = data_module(tasks[0].dataset, replace(config, **none), tokens_of=model)  # type: ignore[arg-type]
-    before = data.batches().at(0)
-    data.hard = mined(data, model)
-    assert data.batches().at(0).premises == before.premises
+    changed = replace(config, **none)  # type: ignore[arg-type]
+    without, beside = (
+        Batches(lesson.corpus, lesson.train, byte_ids, changed, hard=hard)
+        for hard in (None, mined(lesson, model))
+    )
+    assert without.at(0).premises == beside.at(0).premises
 
 
 def test_a_repository_with_fewer_pairs_than_a_step_takes_is_learned_in_one(

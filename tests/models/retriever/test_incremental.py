@@ -12,9 +12,9 @@ import pytest
 
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
+from pipeline.models.retriever.batches import read_lesson
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.learning import learn, measure, plan
-from pipeline.models.retriever.training import data_module
 from tests.support.retrieval import small_config, write_dataset
 
 NEW = 12
@@ -50,8 +50,7 @@ def change(dataset: Path, to: Callable[[list[dict[str, Any]]], list[dict[str, An
 
 
 def names(dataset: Path, config: RetrieverConfig, learned: Path | None) -> list[str]:
-    data = data_module(dataset, config, tokens_of=config.model_name, learned=learned)
-    return [example.full_name for example in data.to_learn]
+    return [example.full_name for example in read_lesson(dataset, config, learned=learned).train]
 
 
 def test_only_the_new_theorems_are_to_be_learned(
@@ -88,10 +87,7 @@ def test_the_second_version_takes_steps_for_what_is_new_alone_and_replays_the_fi
     first = learn(before, chain, config, parent=None)
     second = learn(after, chain, config, parent=first.checkpoint, earlier=[before])
     pairs = sum(
-        len(example.positives)
-        for example in data_module(
-            after.dataset, config, tokens_of=config.model_name, learned=before.dataset
-        ).to_learn
+        len(example.positives) for example in read_lesson(after.dataset, config, learned=before.dataset).train
     )
     assert second.steps == pairs // config.batch_size
     assert first.steps > 3 * second.steps

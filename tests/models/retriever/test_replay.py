@@ -48,7 +48,7 @@ def drawn(
     nobody: Any = None  # without EWC and averaging no one is asked
     strategy.begin(nobody, byte_ids, nobody, nobody)
     assert strategy.replay is not None
-    return strategy.replay(rank, world, step)
+    return strategy.replay(step, rank=rank, world=world)
 
 
 def texts(ids: torch.Tensor) -> list[str]:

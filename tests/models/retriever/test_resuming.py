@@ -47,7 +47,7 @@ def write_half(_content, file):
 # What is called at each point, and is the end instead.
 POINTS = {
     "while a step is written": (torch, "save", write_half),
-    "when training is done": (training, "check_finite", die),
+    "when training is done": (training.Protection, "after_task", die),
     "before the checkpoint has its name": (model_files, "sync_tree", die),
     "after the checkpoint has its name": (checkpoints, "sync", die),
 }

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import pickle
 import threading
 from collections.abc import Callable
@@ -15,8 +16,8 @@ from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import load_encoder, load_tokens
 from pipeline.models.retriever.index import Retriever, top_k
-from pipeline.models.retriever.retriever import PremiseRetriever
-from pipeline.models.retriever.saving import WholeFiles, newest_step
+from pipeline.models.retriever.saving import SavedSteps
+from pipeline.models.retriever.training import schedule_of
 from tests.support.retrieval import write_dataset
 from tests.support.tiny_models import make_tiny_retriever
 
@@ -96,31 +97,32 @@ def test_a_checkpoint_file_that_is_missing_cut_off_or_of_another_shape_is_named(
         load_encoder(tmp_path / "wide.ckpt")
 
 
-def rates(folder: Path, total: int, **changes: Any) -> list[float]:
+def rates(total: int, **changes: Any) -> list[float]:
     config = RetrieverConfig(**{"lr": 1e-3, "warmup_steps": 10, **changes})
-    made = PremiseRetriever(folder, config, total_steps=total).configure_optimizers()
+    optimizer = torch.optim.AdamW([torch.zeros(1)], lr=config.lr)
+    schedule = schedule_of(optimizer, config, total)
     found = []
     for _ in range(total):
-        found.append(made["optimizer"].param_groups[0]["lr"])
-        made["optimizer"].step()
-        made["lr_scheduler"]["scheduler"].step()
+        found.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        schedule.step()
     return found
 
 
 @pytest.mark.parametrize("total", [1, 2, 9])
-def test_every_step_of_a_tiny_task_changes_something(folder: Path, total: int) -> None:
-    assert all(rate > 0 for rate in rates(folder, total))
+def test_every_step_of_a_tiny_task_changes_something(total: int) -> None:
+    assert all(rate > 0 for rate in rates(total))
 
 
-def test_a_warm_up_rises_and_a_cosine_falls_to_nothing(folder: Path) -> None:
-    found = rates(folder, 100)
+def test_a_warm_up_rises_and_a_cosine_falls_to_nothing() -> None:
+    found = rates(100)
     assert found[:11] == pytest.approx([1e-4 * step for step in range(11)])
     assert found[10:] == sorted(found[10:], reverse=True)
     assert found[55] == pytest.approx(5e-4)
-    assert rates(folder, 1000)[100:101] == pytest.approx([1e-3], rel=0.05)
-    assert rates(folder, 100, schedule="constant")[10:] == [1e-3] * 90
+    assert rates(1000)[100:101] == pytest.approx([1e-3], rel=0.05)
+    assert rates(100, schedule="constant")[10:] == [1e-3] * 90
     # A thousand steps of warm-up are a tenth of a run of a hundred.
-    assert rates(folder, 100, warmup_steps=1000)[10] == pytest.approx(1e-3)
+    assert rates(100, warmup_steps=1000)[10] == pytest.approx(1e-3)
 
 
 def test_rankings_do_not_depend_on_the_precision_of_training_and_leave_the_mode_as_it_was(
@@ -147,38 +149,46 @@ def test_scores_that_are_no_numbers_are_an_error_and_no_empty_ranking() -> None:
         top_k(torch.ones(1, 2), documents, torch.ones(1, 3, dtype=torch.bool), 2)
 
 
-def test_a_step_s_file_that_cannot_be_read_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
-    assert newest_step(tmp_path / "none") is None
-    files = WholeFiles()
-    for step in (1, 5, 10):
-        files.save_checkpoint({"state": torch.zeros(1000)}, tmp_path / f"step={step}.ckpt")
-    files.teardown()
+def test_a_step_that_cannot_be_read_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
+    assert SavedSteps(tmp_path / "none").newest() is None
+    with SavedSteps(tmp_path) as saved:
+        for step in (1, 5, 10):
+            saved.save(step, {"step": step, "state": torch.zeros(1000)})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step=10.ckpt", "step=5.ckpt"]
-    assert newest_step(tmp_path) == tmp_path / "step=10.ckpt"
-    newest = tmp_path / "step=10.ckpt"
-    whole = newest.read_bytes()
-    newest.write_bytes(whole[:-1000])
-    assert newest_step(tmp_path) == tmp_path / "step=5.ckpt"
-    newest.write_bytes(one_bit_off(whole))
-    assert torch.load(newest)["state"].any(), "PyTorch does not notice"
-    assert newest_step(tmp_path) == tmp_path / "step=5.ckpt"
+
+    def newest() -> int:
+        state = saved.newest()
+        assert state is not None
+        return int(state["step"])
+
+    assert newest() == 10
+    file = tmp_path / "step=10.ckpt"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-1000])
+    assert newest() == 5
+    file.write_bytes(one_bit_off(whole))
+    assert torch.load(file)["state"].any(), "PyTorch does not notice"
+    assert newest() == 5
 
 
-def test_a_file_that_cannot_be_written_leaves_the_one_before_it(tmp_path: Path) -> None:
-    path, files = tmp_path / "file", WholeFiles()
-    files.save_checkpoint({"a": 1}, path)
-    files.save_checkpoint({"a": lambda: 1}, path)
-    with pytest.raises((AttributeError, pickle.PicklingError)):
-        files.teardown()
-    assert torch.load(path) == {"a": 1}
-    (tmp_path / "blocked").write_text("")
-    files.save_checkpoint({"a": 2}, tmp_path / "blocked" / "file")
+def test_a_step_that_cannot_be_written_leaves_the_one_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    saved = SavedSteps(tmp_path)
+    saved.save(1, {"a": 1})
+    saved.wait()
+    monkeypatch.setattr(torch, "save", full)
+    saved.save(2, {"a": 2})
     with pytest.raises(CheckpointError, match="cannot be written"):
-        files.save_checkpoint({"a": 3}, path)
-    assert torch.load(path) == {"a": 1}
+        saved.save(3, {"a": 3})
+    assert [path.name for path in tmp_path.iterdir()] == ["step=1.ckpt"]
+    assert saved.newest() == {"a": 1}
 
 
-def test_what_is_written_is_what_was_saved_however_far_training_has_gone_since(
+def test_a_saved_step_is_that_of_its_time_however_far_training_has_gone_since(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone_on, save = threading.Event(), torch.save
@@ -189,13 +199,13 @@ def test_what_is_written_is_what_was_saved_however_far_training_has_gone_since(
 
     monkeypatch.setattr(torch, "save", save_later)
     weights, curve = torch.zeros(3), [1.0]
-    files, path = WholeFiles(), tmp_path / "step=1.ckpt"
-    files.save_checkpoint({"weights": {"w": weights}, "curve": {"loss": curve}}, path)
-    weights += 1
-    curve.append(2.0)
-    assert not path.exists(), "the step after it does not wait for the disk"
-    gone_on.set()
-    files.teardown()
-    content = torch.load(path)
-    assert content["weights"]["w"].tolist() == [0, 0, 0]
-    assert content["curve"] == {"loss": [1.0]}
+    with SavedSteps(tmp_path) as saved:
+        saved.save(1, {"weights": {"w": weights}, "curve": {"loss": curve}})
+        weights += 1
+        curve.append(2.0)
+        assert saved.newest() is None, "the step after it does not wait for the disk"
+        gone_on.set()
+    state = saved.newest()
+    assert state is not None
+    assert state["weights"]["w"].tolist() == [0, 0, 0]
+    assert state["curve"] == {"loss": [1.0]}

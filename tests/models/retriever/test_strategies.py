@@ -33,9 +33,9 @@ class Made:
     def encoder(self) -> Encoder:
         return load_encoder(self.model)
 
-    def batches(self, size: int) -> Batches:
-        settings = config(num_negatives=2, max_seq_len=64, data_max_seq_len=64, seed=0)
-        return Batches(self.corpus, self.examples, byte_ids, settings, batch_size=size)
+    def batches(self) -> Batches:
+        settings = config(batch_size=1, num_negatives=2, max_seq_len=64, data_max_seq_len=64, seed=0)
+        return Batches(self.corpus, self.examples, byte_ids, settings)
 
 
 LOSSES = row_losses("contrastive", temperature=0.1)
@@ -65,7 +65,7 @@ def begun(
 ) -> Protection:
     """A protection of the encoder's weights, beside rows of earlier tasks."""
     strategy = Protection(setting, rows)
-    strategy.begin(encoder, byte_ids, lambda: made.batches(1), LOSSES)
+    strategy.begin(encoder, byte_ids, made.batches(), LOSSES)
     return strategy
 
 
@@ -230,7 +230,7 @@ def test_each_example_has_eight_candidates_whatever_the_batch_size(
         setting = config(
             num_negatives=negatives, num_in_file_negatives=0, batch_size=batch_size, fisher_samples=1
         )
-        assert [len(batch) for batch in sample_groups(made.batches(1), setting)] == [rows]
+        assert [len(batch) for batch in sample_groups(made.batches(), setting)] == [rows]
 
 
 @pytest.mark.parametrize(("share", "tolerance"), [(0.25, 1e-6), (0.0, 0.0), (1.0, 0.0)])
@@ -253,7 +253,7 @@ def test_replay_brings_back_the_first_task_while_the_second_is_learned(made: Mad
     setting = config(against_forgetting="replay", replay_share=0.5, batch_size=8, num_negatives=3)
     replay = replaying(made, setting).replay
     assert replay is not None
-    again, same = (replay(0, 1, 7) for _ in range(2))
+    again, same = (replay(7, rank=0, world=1) for _ in range(2))
     assert (len(again), again.label.shape[1]) == (4, 16)
     assert torch.equal(again.context_ids, same.context_ids)
 
@@ -262,7 +262,7 @@ def test_a_replayed_document_is_cut_where_those_of_training_and_index_are(made: 
     setting = config(against_forgetting="replay", max_seq_len=6, data_max_seq_len=64)
     replay = replaying(made, setting).replay
     assert replay is not None
-    again = replay(0, 1, 0)
+    again = replay(0, rank=0, world=1)
     assert again.premise_ids.shape[1] == 6 == setting.document_length
 
 
@@ -286,7 +286,7 @@ def test_several_ways_do_what_each_does(made: Made) -> None:
 
 
 def test_processes_share_the_groups_of_a_sample_and_none_is_taken_twice(made: Made) -> None:
-    batches, setting = made.batches(1), config(fisher_samples=15, num_negatives=1)
+    batches, setting = made.batches(), config(fisher_samples=15, num_negatives=1)
     whole = [batch.pairs for batch in sample_groups(batches, setting)]
     assert len(whole) == 4
     assert len({pair for pairs in whole for pair in pairs}) == 16
@@ -303,7 +303,7 @@ def test_processes_share_the_groups_of_a_sample_and_none_is_taken_twice(made: Ma
 def test_the_encoders_fisher_is_of_single_examples_however_processes_share_them(
     made: Made, sampled: bool
 ) -> None:
-    encoder, batches = made.encoder(), made.batches(1)
+    encoder, batches = made.encoder(), made.batches()
     setting = config(fisher_samples=12, num_negatives=1)
     losses = RetrievalLosses(LOSSES, setting, sampled=sampled)
     shares = [
@@ -326,7 +326,7 @@ def test_the_encoders_fisher_is_of_single_examples_however_processes_share_them(
 
 def labels_drawn(made: Made, kind: str, numbers: Iterator[int], *, ignored: int = 2) -> tuple[Tensor, Tensor]:
     """The scores of one query with three documents, one of them ignored, and the labels of many such rows."""
-    encoder, few = made.encoder(), made.batches(1).at(0)
+    encoder, few = made.encoder(), made.batches().at(0)
     pairs = tuple(numbers)
     many = Batch(
         few.context_ids.expand(len(pairs), -1),

@@ -5,9 +5,8 @@ from __future__ import annotations
 import io
 import json
 import sys
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,17 +18,42 @@ from pipeline.models.chain import Chain
 from pipeline.models.curve import CURVE
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import tensors_digest
-from pipeline.models.retriever.batches import Batch
+from pipeline.models.retriever import training
+from pipeline.models.retriever.batches import read_lesson
 from pipeline.models.retriever.config import RetrieverConfig
+from pipeline.models.retriever.encoder import Encoder, embed
+from pipeline.models.retriever.index import Retriever
 from pipeline.models.retriever.learning import learn
-from pipeline.models.retriever.retriever import MEASURES, PremiseRetriever
-from pipeline.models.retriever.saving import BestWeights
 from pipeline.models.retriever.strategies import Protection
-from pipeline.models.retriever.training import data_module, train_task
+from pipeline.models.retriever.training import RunSummary, train_task, validate
 from tests.support.retrieval import small_config
 from tests.support.tiny_models import make_tiny_retriever
 
 pytestmark = pytest.mark.timeout(300)
+
+
+class Validations:
+    """Says how good an epoch is in place of a validation, and how much it remembers; notes the weights of each."""
+
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        scores: Sequence[float],
+        remembered: Sequence[float | None] = (None,) * 9,
+    ) -> None:
+        self.weights: list[str] = []
+        self._scores, self._remembered = iter(scores), iter(remembered)
+        monkeypatch.setattr(training, "validate", self._validate)
+        monkeypatch.setattr(Protection, "remembered", lambda *_: next(self._remembered))
+
+    def _validate(self, retriever: Retriever, *_: Any, **__: Any) -> dict[str, float]:
+        self.weights.append(tensors_digest(retriever.encoder.state_dict()))
+        score = next(self._scores)
+        return {"Recall@1_val": score / 2, "Recall@10_val": score, "MRR": score / 100}
+
+
+def run(task: TaskData, config: RetrieverConfig, folder: Path, **given: Any) -> tuple[Encoder, RunSummary]:
+    return train_task(config.model_name, read_lesson(task.dataset, config), config, run=folder, **given)
 
 
 @pytest.mark.parametrize(
@@ -37,7 +61,7 @@ pytestmark = pytest.mark.timeout(300)
     [([None] * 4, 1), ([0.9, 0.4, 0.5, 0.8], 3)],
     ids=["the first task", "what is forgotten of earlier ones counts as much"],
 )
-def test_the_best_epoch_s_weights_are_kept_and_what_is_said_of_them_is_theirs(
+def test_the_best_epoch_s_weights_are_kept(
     tmp_path: Path,
     tasks: list[TaskData],
     model: Path,
@@ -45,98 +69,77 @@ def test_the_best_epoch_s_weights_are_kept_and_what_is_said_of_them_is_theirs(
     remembered: list[float | None],
     best: int,
 ) -> None:
-    given = [20.0, 60.0, 40.0, 50.0]
-    scores, kept = iter(given), iter(remembered)
-    seen: list[dict[str, torch.Tensor]] = []
-
-    def scored(self: PremiseRetriever) -> None:
-        seen.append({name: value.clone() for name, value in self.encoder.state_dict().items()})
-        score = next(scores)
-        self.log_dict({"Recall@1_val": score / 2, "Recall@10_val": score, "MRR": score / 100})
-
-    monkeypatch.setattr(PremiseRetriever, "on_validation_epoch_end", scored)
-    monkeypatch.setattr(Protection, "remembered", lambda *_: next(kept))
+    seen = Validations(monkeypatch, [20.0, 60.0, 40.0, 50.0], remembered)
     config = small_config(model, max_epochs=4, against_forgetting="none")
-    data = data_module(tasks[0].dataset, config, tokens_of=model)
-    made, trained = train_task(model, data, config, run=tmp_path / "run")
-    assert tensors_digest(made.encoder.state_dict()) == tensors_digest(seen[best])
-    assert trained.validation == {
-        "Recall@1_val": given[best] / 2,
-        "Recall@10_val": given[best],
-        "MRR": pytest.approx(given[best] / 100),
-    }
-    assert not made.training
+    encoder, trained = run(tasks[0], config, tmp_path / "run")
+    assert len(seen.weights) == 4
+    assert tensors_digest(encoder.state_dict()) == seen.weights[best]
+    assert [score for _, score in trained.curve.measured["Recall@10_val"]] == [20.0, 60.0, 40.0, 50.0]
+    assert not encoder.training
 
 
-def test_processes_that_round_differently_keep_the_same_epoch() -> None:
-    for own in (0.1, 0.9):
-        best = BestWeights(
-            monitor="MRR", highest=1.0, mode="max", every_n_epochs=1, remembered=partial(float, own)
-        )
-        best.score = 0.6
-        trainer: Any = SimpleNamespace(
-            sanity_checking=False,
-            current_epoch=0,
-            callback_metrics={"MRR": 0.5},
-            strategy=SimpleNamespace(broadcast=lambda _: 0.6),
-        )
-        best.on_validation_end(trainer, trainer)
-        assert not best.weights
+def test_training_stops_after_epochs_without_a_better_one(
+    tmp_path: Path, tasks: list[TaskData], model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = Validations(monkeypatch, [20.0, 60.0, 40.0, 60.0])
+    config = small_config(model, max_epochs=9, early_stopping_patience=2, against_forgetting="none")
+    encoder, trained = run(tasks[0], config, tmp_path / "run")
+    assert trained.steps == 4 * trained.curve.measured["MRR"][0][0]
+    assert tensors_digest(encoder.state_dict()) == seen.weights[1]
+
+
+def test_processes_that_round_differently_keep_the_same_epoch(
+    tmp_path: Path, tasks: list[TaskData], model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = iter([60.0, 40.0])
+
+    def of_first(own: tuple[dict[str, float], float]) -> tuple[dict[str, float], float]:
+        score = next(first)
+        return {**own[0], "Recall@10_val": score}, score / 100
+
+    monkeypatch.setattr(training, "of_first", of_first)
+    seen = Validations(monkeypatch, [59.9, 60.1])
+    encoder, _ = run(tasks[0], small_config(model, max_epochs=2), tmp_path / "run")
+    assert tensors_digest(encoder.state_dict()) == seen.weights[0]
 
 
 def test_a_single_epoch_is_kept_without_a_validation(
     tmp_path: Path, tasks: list[TaskData], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    validations: list[str] = []
-    monkeypatch.setattr(PremiseRetriever, "on_validation_start", lambda _self: validations.append("begun"))
-    monkeypatch.setattr(PremiseRetriever, "validation_step", lambda *_: None)
-    zeros = dict.fromkeys(MEASURES, 0.0)
-    monkeypatch.setattr(PremiseRetriever, "on_validation_epoch_end", lambda self: self.log_dict(zeros))
-    for epochs, begun in ((1, []), (2, ["begun", "begun"])):
+    for epochs, validations in ((1, 0), (2, 2)):
+        seen = Validations(monkeypatch, [0.0, 0.0])
         config = small_config(model, max_epochs=epochs, against_forgetting="none")
-        data = data_module(tasks[0].dataset, config, tokens_of=model)
-        run = tmp_path / str(epochs)
-        _, trained = train_task(model, data, config, run=run)
-        assert validations == begun
-        assert set(trained.validation) == (set(MEASURES) if begun else set())
+        run(tasks[0], config, tmp_path / str(epochs))
+        assert len(seen.weights) == validations
 
 
 def test_a_progress_bar_is_drawn_on_a_terminal_and_never_into_a_file(
     tmp_path: Path, tasks: list[TaskData], config: RetrieverConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown: list[bool] = []
-
-    def begun(self: PremiseRetriever) -> None:
-        shown.append(self.trainer.progress_bar_callback is not None)
-        raise InterruptedError
-
-    monkeypatch.setattr(PremiseRetriever, "on_fit_start", begun)
+    drawn = {}
     for stream in ("stdout", "stderr"):
         terminal = io.StringIO()
         terminal.isatty = lambda: True  # type: ignore[method-assign]
         with monkeypatch.context() as patched:
             patched.setattr(sys, stream, terminal)
-            with pytest.raises(InterruptedError):
-                learn(tasks[0], Chain(tmp_path / stream), config, parent=None)
-    # Lightning draws on the standard output.
-    assert shown == [True, False]
+            made = learn(tasks[0], Chain(tmp_path / stream), config, parent=None)
+        drawn[stream] = f"{made.steps}/{made.steps}" in terminal.getvalue()
+    assert drawn == {"stdout": True, "stderr": False}
 
 
 def test_dropout_is_on_while_a_task_is_learned(
     tmp_path: Path, tasks: list[TaskData], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     modes: set[bool] = set()
-    forward = PremiseRetriever.forward
 
-    def watched(self: PremiseRetriever, batch: Batch) -> torch.Tensor:
-        modes.update(module.training for module in self.encoder.modules())
-        return forward(self, batch)
+    def watched(encoder: Encoder, *given: Any, **named: Any) -> torch.Tensor:
+        modes.update(module.training for module in encoder.modules())
+        return embed(encoder, *given, **named)
 
-    monkeypatch.setattr(PremiseRetriever, "forward", watched)
+    monkeypatch.setattr(training, "embed", watched)
     dropping = make_tiny_retriever(tmp_path / "dropping", d_model=32, layers=1, dropout=0.2)
     config = small_config(dropping, max_epochs=2, against_forgetting="none")
-    data = data_module(tasks[0].dataset, config, tokens_of=dropping)
-    train_task(dropping, data, config, run=tmp_path / "run")
+    run(tasks[0], config, tmp_path / "run")
     assert modes == {True}
 
 
@@ -184,34 +187,26 @@ def test_a_run_that_is_cut_off_between_an_epoch_s_last_step_and_its_validation_s
     tmp_path: Path, tasks: list[TaskData], model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = small_config(model, max_epochs=3, save_minutes=0.0, against_forgetting="none")
+    validated: list[dict[str, float]] = []
 
-    epochs: list[int] = []
-    validated = PremiseRetriever.on_validation_epoch_end
-    begun = PremiseRetriever.on_validation_start
+    def noted(*given: Any, **named: Any) -> dict[str, float]:
+        validated.append(validate(*given, **named))
+        return validated[-1]
 
-    def run(where: str) -> str:
-        data = data_module(tasks[0].dataset, config, tokens_of=model)
-        made, *_ = train_task(model, data, config, run=tmp_path / where)
-        return tensors_digest(made.encoder.state_dict())
-
-    def cut(self: PremiseRetriever) -> None:
-        if self.trainer.current_epoch == 1:
+    def cut(*given: Any, **named: Any) -> dict[str, float]:
+        if len(validated) == 4:
             raise InterruptedError
-        begun(self)
+        return noted(*given, **named)
 
-    def noted(self: PremiseRetriever) -> None:
-        epochs.append(self.trainer.current_epoch)
-        validated(self)
-
-    monkeypatch.setattr(PremiseRetriever, "on_validation_epoch_end", noted)
-    whole = run("whole")
-    assert epochs == [0, 1, 2]
+    monkeypatch.setattr(training, "validate", noted)
+    whole, _ = run(tasks[0], config, tmp_path / "whole")
     with monkeypatch.context() as patched:
-        patched.setattr(PremiseRetriever, "on_validation_start", cut)
+        patched.setattr(training, "validate", cut)
         with pytest.raises(InterruptedError):
-            run("cut")
-    assert run("cut") == whole
-    assert epochs == [0, 1, 2, 0, 1, 2]
+            run(tasks[0], config, tmp_path / "cut")
+    again, _ = run(tasks[0], config, tmp_path / "cut")
+    assert tensors_digest(again.state_dict()) == tensors_digest(whole.state_dict())
+    assert validated[3:] == validated[:3]
 
 
 def test_a_job_that_is_to_make_way_while_ewc_estimates_does_so_and_learns_nothing(
@@ -219,9 +214,8 @@ def test_a_job_that_is_to_make_way_while_ewc_estimates_does_so_and_learns_nothin
 ) -> None:
     seen: list[tuple[int, int]] = []
     config = small_config(model, max_epochs=1)
-    data = data_module(tasks[0].dataset, config, tokens_of=model)
     monkeypatch.setattr(preemption, "wanted", lambda: len(seen) > 1)
     with pytest.raises(preemption.Yielded, match="75"):
-        train_task(model, data, config, run=tmp_path / "run", on_held=lambda *done: seen.append(done))
+        run(tasks[0], config, tmp_path / "run", on_held=lambda *done: seen.append(done))
     assert seen == [(0, 8), (1, 8)]
     assert not list(tmp_path.rglob("*.ckpt"))

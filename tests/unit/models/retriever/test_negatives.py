@@ -128,11 +128,3 @@ def assert_uniform(corpus: Corpus, positive: int, pool: set[int], *, in_file: in
     # Chi squared over len(pool) - 1 degrees of freedom: mean that, standard deviation sqrt(2 (len(pool) - 1)).
     chi2 = sum((counts[index] - 25) ** 2 / 25 for index in pool)
     assert chi2 < len(pool) - 1 + 5 * (2 * (len(pool) - 1)) ** 0.5
-
-
-@pytest.mark.parametrize(("negatives", "in_file"), [(2, 3), (2, -1)])
-def test_more_in_file_negatives_than_negatives_are_refused(
-    tmp_path: Path, negatives: int, in_file: int
-) -> None:
-    with pytest.raises(ValueError, match=f"{in_file} in-file of {negatives} negatives"):
-        NegativeSampler(corpus_of(tmp_path, [1], [0]), negatives=negatives, in_file=in_file)
