@@ -49,18 +49,17 @@ def new_adapter(rank: int, purpose: Purpose) -> Any:
 # ---- an adapter's base
 
 
-def name_base(folder: Path, base: str, *, home: Path) -> None:
+def name_base(folder: Path, base: str) -> None:
     """Write the base's relative path into an adapter's folder, if the base is a folder too.
 
     Args:
-        folder: of the adapter.
+        folder: of the adapter, or one beside its final folder.
         base: a folder or hub name.
-        home: the adapter's final folder, or any folder beside it.
     """
     config = Path(base, _CONFIG)
     if (folder / ADAPTER).is_file() and config.is_file():
         location = {
-            "path": os.path.relpath(config.parent.resolve(), home.resolve()),
+            "path": os.path.relpath(config.parent.resolve(), folder.resolve()),
             "config": file_digest(config),
         }
         (folder / BASE).write_text(json.dumps(location) + "\n", encoding="utf-8")

@@ -31,12 +31,10 @@ from typing import Any, ClassVar, Literal, Protocol
 
 from accelerate import PartialState
 from peft import PeftConfig
-from pydantic import ValidationError
 from pydantic.dataclasses import dataclass
 from transformers import TrainerCallback
 
 from pipeline.jobs.specs import GrpoSpec
-from pipeline.lean.pool import PoolLimits
 from pipeline.models.chain import Chain, Checkpoint, Step
 from pipeline.models.config import STRICT, Device, ProgressConfig, TacticsConfig
 from pipeline.models.datasets import TaskData
@@ -55,6 +53,7 @@ from pipeline.models.tactics.training import FineTuning
 from store.files import sync
 
 LEAN: Literal["lean"] = "lean"
+ONE_PASS = GrpoSpec(max_steps=None)
 _log = logging.getLogger(__name__)
 
 
@@ -317,22 +316,15 @@ class GRPOTrainer(RepositoryTrainer):
         lr: float = 2e-5,
         lora_config: PeftConfig | None = None,
         *,
-        kl_beta: float = 0.0,
-        num_generations: int = 8,
-        temperature: float = 1.0,
-        max_steps: int | None = None,
+        grpo: GrpoSpec = ONE_PASS,
         places: Places | None = None,
-        limits: PoolLimits | None = None,
-        trl: Mapping[str, Any] | None = None,
         **others: Any,
     ) -> None:
         """Args:
         reward_func: "lean", or a function.
         batch_size: answers in one device's batch; gradients are gathered up to a whole number of groups.
-        max_steps: of the optimiser, for each repository; None: one pass over its goals.
+        grpo: the other settings; None steps are one pass over a repository's goals.
         places: where Lean states goals (`pipeline.models.tactics.goals`); None: Lean in the working directory.
-        limits: of the pool of REPL processes.
-        kl_beta, num_generations, temperature, trl: as `GrpoSpec`'s.
         others: those of `RepositoryTrainer`.
 
         Raises:
@@ -341,29 +333,15 @@ class GRPOTrainer(RepositoryTrainer):
         super().__init__(model_name, output_dir, epochs_per_repo, batch_size, lr, lora_config, **others)
         if not callable(reward_func) and reward_func != LEAN:
             raise ConfigError(f'reward_func is {reward_func!r}: it takes a function, or "lean"')
-        try:
-            self.grpo = GrpoSpec(
-                lr=float(lr),
-                batch_size=batch_size * world(),
-                num_generations=num_generations,
-                temperature=temperature,
-                kl_beta=kl_beta,
-                max_steps=max_steps,
-                trl=dict(trl or {}),
-            )
-        except ValidationError as error:
-            wrong = error.errors(include_url=False)[0]
-            raise ConfigError(f"{wrong['loc'][0]} is {wrong['input']!r}: {wrong['msg']}") from error
-        reward = LEAN if reward_func == LEAN else getattr(reward_func, "__name__", type(reward_func).__name__)
-        described = {
-            **self.grpo.model_dump(mode="json"),
-            "reward": reward,
-            "values": dict(REWARDS) if reward_func == LEAN else None,
-        }
-        self.config = replace(self.config, grpo=described)
+        own = {"lr": self.config.lr, "batch_size": self.config.batch_size}
+        self.grpo = grpo.model_copy(update=own)
+        name = LEAN if reward_func == LEAN else getattr(reward_func, "__name__", type(reward_func).__name__)
+        described: dict[str, Any] = {"reward": name}
+        if reward_func == LEAN:
+            described["values"] = dict(REWARDS)
+        self.config = replace(self.config, grpo={**self.grpo.model_dump(mode="json"), **described})
         self.reward_func = reward_func
         self.places = places
-        self._limits = limits
 
     @property
     def wants_places(self) -> bool:
@@ -376,7 +354,7 @@ class GRPOTrainer(RepositoryTrainer):
 
         reward = self.reward_func
         if reward == LEAN:
-            reward = LeanReward(self.places or place_here(), limits=self._limits)
+            reward = LeanReward(self.places or place_here())
         return RewardTraining(
             self.config,
             self.grpo,

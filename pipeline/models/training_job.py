@@ -228,7 +228,7 @@ class TrainingJob(abc.ABC, Generic[C]):
             parent=self.order.parent,
             facts=facts,
             # The relative path to an adapter's base differs here.
-            complete=lambda copy: name_base(copy, base_of(folder), home=copy),
+            complete=lambda copy: name_base(copy, base_of(folder)),
         )
 
     def _learn_beside_others(self) -> dict[str, Any]:

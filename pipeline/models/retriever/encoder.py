@@ -207,7 +207,7 @@ def save_encoder(encoder: Encoder, source: str | Path, folder: Path) -> None:
     with quiet_libraries():
         encoder.save_pretrained(folder)
         if has_adapter(encoder):
-            name_base(folder, base_of(source), home=folder)
+            name_base(folder, base_of(source))
         else:
             AutoTokenizer.from_pretrained(source_of(source)).save_pretrained(folder)
 

@@ -245,13 +245,8 @@ def as_documented(reward: RewardFunc) -> RewardFunc:
         return [None if one is None else float(one) for one in given]
 
     # A lambda's name has brackets, invalid in MLflow's names of metrics.
-    called.__name__ = name_of(reward).strip("<>")
+    called.__name__ = str(getattr(reward, "__name__", type(reward).__name__)).strip("<>")
     return called
-
-
-def name_of(reward: RewardFunc) -> str:
-    """Return a reward function's name, or its class's."""
-    return str(getattr(reward, "__name__", type(reward).__name__))
 
 
 class _Trainer(TRLTrainer):  # type: ignore[misc]

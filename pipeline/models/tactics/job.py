@@ -13,13 +13,12 @@ step has none:
     token_accuracy      the share of a tactic's tokens, its end among them, that are the model's likeliest after
                         those before; the mean over steps
 
-A tactic longer than the model's longest answer is a miss.
+A tactic longer than the model's longest answer is a miss in all of them.
 """
 
 from __future__ import annotations
 
 import hashlib
-import inspect
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -27,12 +26,11 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
-from peft import PeftModel
 from torch import Tensor
 
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.models.adapters import model_for
-from pipeline.models.batching import by_length, padded
+from pipeline.models.batching import by_length
 from pipeline.models.chain import Checkpoint
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
@@ -53,7 +51,7 @@ from pipeline.models.tactics.rows import (
     drawn,
     read_rows,
 )
-from pipeline.models.tactics.training import FineTuning
+from pipeline.models.tactics.training import IGNORED, FineTuning, collated, example
 from pipeline.models.training_job import OnStep, TrainingJob
 from store.events.models import ModelKind
 
@@ -62,7 +60,7 @@ _WARMUP = 0.03
 METRICS = ("tactic@1", "tactic@8", "token_accuracy")
 CANDIDATES = 8
 _AT_ONCE = 64
-# Logits of a large vocabulary for each token of an answer: some hundred megabytes.
+# Tokens: their logits of a large vocabulary are some hundred megabytes.
 _LOGITS = 1024
 
 
@@ -131,42 +129,28 @@ def comparable(tactic: str) -> str:
 
 
 def token_accuracies(model: TacticModel, rows: Sequence[Row]) -> list[float]:
-    """Return, for each row, the share of its tactic's tokens that are the likeliest after those before, 0..1."""
-    pad, device, causal = (
-        int(model.tokenizer.pad_token_id),
-        model.model.device,
-        model.prompts.kind != "seq2seq",
-    )
-    whole: Any = model.model.get_base_model() if isinstance(model.model, PeftModel) else model.model
-    keeps = "logits_to_keep" in inspect.signature(whole.forward).parameters
-    answers = [model.prompts.answer_ids(row.tactic) for row in rows]
-    prompts = [model.prompts.ids(row.state, row.premises) for row in rows]
+    """Return, for each row, the share of its tactic's tokens that are the likeliest after those before, 0..1.
+
+    It is 0 of a tactic longer than the model's longest answer.
+    """
+    examples = [example(row, model.prompts) for row in rows]
+    pad, ahead = int(model.tokenizer.pad_token_id), int(model.prompts.kind != "seq2seq")
     found = [0.0] * len(rows)
-    for batch in by_length(
-        [min(len(answer), model.lengths.answer) for answer in answers],
-        lambda together, _shortest, longest: together * (longest + 1) <= _LOGITS,
+    for chosen in by_length(
+        [len(one["input_ids"]) for one in examples],
+        lambda together, _shortest, longest: together * longest <= _LOGITS,
     ):
-        shown = [answers[number][: model.lengths.answer] for number in batch]
-        # A causal model's answers all end together, at the right.
-        labels, known = padded(shown, pad, device, left=causal)
-        texts, last = [prompts[number] for number in batch], labels.shape[1] + 1
-        given: dict[str, Any]
-        if causal:
-            texts = [[*prompt, *answer] for prompt, answer in zip(texts, shown, strict=True)]
-            given = {"use_cache": False, **({"logits_to_keep": last} if keeps else {})}
-        else:
-            begins = torch.full_like(labels[:, :1], whole.config.decoder_start_token_id)
-            given = {"decoder_input_ids": torch.cat([begins, labels[:, :-1]], dim=1)}
-        ids, mask = padded(texts, pad, device, left=causal)
-        if causal:
-            given["position_ids"] = (mask.cumsum(dim=1) - 1).clamp(min=0)
+        batch = collated([examples[number] for number in chosen], pad=pad)
+        batch = {name: value.to(model.model.device) for name, value in batch.items()}
         with torch.inference_mode():
-            logits: Tensor = whole(input_ids=ids, attention_mask=mask, **given).logits
-        likeliest = (logits[:, -last:-1] if causal else logits).argmax(dim=-1)
-        hits = ((likeliest == labels) & known.bool()).sum(dim=1).tolist()
-        for number, right in zip(batch, hits, strict=True):
-            # Tokens beyond the model's longest answer count as wrong.
-            found[number] = right / len(answers[number])
+            logits: Tensor = model.model(**batch).logits
+        # A causal model's logits at a token are of the next one.
+        labels = batch["labels"][:, ahead:]
+        known = labels != IGNORED
+        hits = ((logits[:, : labels.shape[1]].argmax(dim=-1) == labels) & known).sum(dim=1)
+        for number, right, length in zip(chosen, hits.tolist(), known.sum(dim=1).tolist(), strict=True):
+            if length <= model.lengths.answer:
+                found[number] = right / length
     return found
 
 

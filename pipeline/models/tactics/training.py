@@ -32,7 +32,7 @@ from pipeline.models.running import CHECKPOINTING, NO_REPORTS, FitResult, Report
 from pipeline.models.tactics.memory import hold_that_it_fits
 from pipeline.models.tactics.models import TacticModel, load_model, read_model
 from pipeline.models.tactics.prompt import Prompts
-from pipeline.models.tactics.rows import Rows
+from pipeline.models.tactics.rows import Row, Rows
 
 _LR, _LR_OF_AN_ADAPTER = 2e-5, 2e-4
 IGNORED = -100
@@ -125,7 +125,7 @@ class TacticTraining(Training):
         found = self.found
         self.write_files(folder, found.model, found.tokenizer)
         found.lengths.save(folder)
-        name_base(folder, found.base, home=folder)
+        name_base(folder, found.base)
         # An empty model card from PEFT.
         (folder / "README.md").unlink(missing_ok=True)
 
@@ -147,26 +147,24 @@ def learning_rate(config: TacticsConfig, *, adapter: bool) -> float:
     return config.lr or (_LR_OF_AN_ADAPTER if adapter else _LR)
 
 
+def example(row: Row, prompts: Prompts) -> dict[str, list[int]]:
+    """Return a row as tokens and labels; those of the prompt are to ignore."""
+    prompt, answer = prompts.ids(row.state, row.premises), prompts.answer_ids(row.tactic)
+    if prompts.kind == "seq2seq":
+        return {"input_ids": prompt, "labels": answer}
+    return {"input_ids": [*prompt, *answer], "labels": [IGNORED] * len(prompt) + answer}
+
+
 def encode(rows: Rows, prompts: Prompts, *, answer_length: int) -> tuple[list[dict[str, list[int]]], int]:
-    """Return the rows as tokens and labels, and the number of rows dropped for a long tactic.
+    """Return the rows as examples, and the number of rows dropped for a long tactic.
 
     Args:
         rows: states and tactics.
         prompts: the model's.
         answer_length: the most tokens of a tactic, its end mark included; a model's answer ends there.
     """
-    encoded = prompts.kind == "seq2seq"
-    examples: list[dict[str, list[int]]] = []
-    for row in rows.rows:
-        answer = prompts.answer_ids(row.tactic)
-        if len(answer) > answer_length:
-            continue
-        prompt = prompts.ids(row.state, row.premises)
-        if encoded:
-            examples.append({"input_ids": prompt, "labels": answer})
-        else:
-            examples.append({"input_ids": [*prompt, *answer], "labels": [IGNORED] * len(prompt) + answer})
-    return examples, len(rows.rows) - len(examples)
+    fit = [row for row in rows.rows if len(prompts.answer_ids(row.tactic)) <= answer_length]
+    return [example(row, prompts) for row in fit], len(rows.rows) - len(fit)
 
 
 def collated(rows: Sequence[Mapping[str, Sequence[int]]], *, pad: int) -> dict[str, Tensor]:

@@ -24,6 +24,7 @@ _PROGRAM = """
 import json, os, sys, time, traceback
 from pathlib import Path
 from transformers import Trainer
+from pipeline.jobs.specs import GrpoSpec
 from pipeline.models.running import Training
 from pipeline.models.trainers import GRPOTrainer, ProgressTrainer, SFTTrainer
 
@@ -84,7 +85,7 @@ def train(rank):
     shared = {"batch_size": 2, "lr": 1e-2, "device": "cpu", "max_seq_len": 320, "say": lambda line: None}
     for trainer in (
         SFTTrainer(causal, f"{out}/sft", **shared),
-        GRPOTrainer(causal, lengths, f"{out}/grpo", num_generations=2, max_steps=1, **shared),
+        GRPOTrainer(causal, lengths, f"{out}/grpo", grpo=GrpoSpec(num_generations=2, max_steps=1), **shared),
     ):
         trainer.train([Repository()], Database(), f"{out}/merged")
         said[trainer.kind] = trained.pop()

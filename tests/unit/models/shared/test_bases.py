@@ -21,7 +21,7 @@ def model(folder: Path, config: str = "{}") -> Path:
 def adapter(folder: Path, base: Path | str) -> Path:
     folder.mkdir(parents=True)
     (folder / ADAPTER).write_text(json.dumps({"base_model_name_or_path": str(base)}))
-    name_base(folder, str(base), home=folder)
+    name_base(folder, str(base))
     return folder
 
 
@@ -54,7 +54,7 @@ def test_a_base_of_the_hub_has_its_name(tmp_path: Path) -> None:
 
 def test_what_is_no_adapter_is_its_own_base(tmp_path: Path) -> None:
     whole = model(tmp_path / "whole")
-    name_base(whole, str(whole), home=whole)
+    name_base(whole, str(whole))
     assert (base_of(whole), [path.name for path in whole.iterdir()]) == (str(whole), ["config.json"])
 
 
