@@ -53,7 +53,7 @@ from benchmarks.retrieval import about, in_order, lengths_of_lean, sorted_whole,
 from benchmarks.store_bench import Row, say, table
 from pipeline.models.config import Device, TacticsConfig
 from pipeline.models.datasets import TaskData
-from pipeline.models.libraries import quiet_libraries, tensors_digest
+from pipeline.models.libraries import quiet_libraries
 from pipeline.models.retriever.batches import Batches, read_lesson
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import (
@@ -66,7 +66,7 @@ from pipeline.models.retriever.encoder import (
     tensors_of,
 )
 from pipeline.models.retriever.ewc import Part, estimated
-from pipeline.models.retriever.index import EmbeddingIndex, embed_texts, top_k
+from pipeline.models.retriever.index import EmbeddingIndex, Retriever, embed_texts, top_k
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.replay import ReplayRows
 from pipeline.models.retriever.training import train_task
@@ -225,18 +225,13 @@ class Bench:
 def measure_embedding(bench: Bench) -> Iterator[Row]:
     sizes, encoder = bench.sizes, bench.encoder()
     texts = texts_of_lean(sizes.texts, longest=sizes.longest - 1, stream=1)
-    digest = tensors_digest(encoder.state_dict())
+    retriever = Retriever(encoder, byte_ids, sizes.longest)
     rates = []
     # Once beforehand: the first call of each shape chooses and loads its kernels.
     for name, batch in (("warm", texts[: sizes.slow_texts]), ("index", texts)):
-        index = EmbeddingIndex(
-            bench.folder / name,
-            weights=digest,
-            max_seq_len=sizes.longest,
-            d_model=encoder.config.hidden_size,
-        )
+        index = EmbeddingIndex(bench.folder / name, retriever)
         began = time.perf_counter()
-        index.vectors(batch, encoder, byte_ids)
+        index.vectors(batch)
         rates.append(len(batch) / (time.perf_counter() - began))
     few = texts[: sizes.slow_texts]
 

@@ -155,7 +155,7 @@ class EncodingModel(_Batched[str, list[float]]):
 
 
 class LoadedRetriever(EncodingModel):
-    """A retriever for all clients. Its encoder may be asked beside, from other threads too: it only reads."""
+    """A retriever for all clients. Its `retriever` may be asked beside, from other threads too: it only reads."""
 
     def __init__(self, name: str, retrievers: Retrievers, terms: Terms, *, repository: str = "") -> None:
         """Args:
@@ -166,9 +166,7 @@ class LoadedRetriever(EncodingModel):
         """
         retriever = retrievers.of(repository)
         super().__init__(name, retriever, terms)
-        self.encoder = retriever.encoder
-        self.tokens = retriever.tokens
-        self.document_length = retriever.document_length
+        self.retriever = retriever
         self._retrievers = retrievers
         self._terms = terms
         self._repository = repository
@@ -190,7 +188,7 @@ class LoadedRetriever(EncodingModel):
                 retriever = await asyncio.to_thread(self._retrievers.of, repository)
             except LearningError as error:
                 raise failed(self._name, str(error)) from error
-            if retriever.encoder is self.encoder:
+            if retriever is self.retriever:
                 return self
             if repository not in self._own:
                 own = LoadedRetriever(self._name, self._retrievers, self._terms, repository=repository)

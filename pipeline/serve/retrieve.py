@@ -43,6 +43,8 @@ from store.view.rows import TraceRow
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from pipeline.models.retriever.index import Retriever
+
 T = TypeVar("T")
 
 MOST_PREMISES = 100
@@ -61,9 +63,7 @@ _log = logging.getLogger(__name__)
 class Encodes(Protocol):
     """A loaded retriever (`engines.LoadedRetriever`)."""
 
-    encoder: Any
-    tokens: Any
-    document_length: int
+    retriever: Retriever
 
     @property
     def checkpoint(self) -> str: ...
@@ -150,13 +150,13 @@ class RetrieveResponse(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class _Indexed:
-    """A corpus with BM25's index, and an encoder's vectors, shape (len(corpus), d); None: without an encoder."""
+    """A corpus with BM25's index, and a retriever's vectors, shape (len(corpus), d); None: without a retriever."""
 
     trace: TraceRow
     corpus: Corpus
     words: BM25
     vectors: Tensor | None
-    encoder: Callable[[], Any]
+    retriever: Callable[[], Any]
     """Returns it, as long as it is there."""
 
     @property
@@ -164,13 +164,13 @@ class _Indexed:
         return self.words.nbytes + (0 if self.vectors is None else self.vectors.nbytes)
 
 
-def _encoder_of(retriever: Encodes | None) -> Any:
-    """Return the encoder that identifies an index; BM25's name without a retriever."""
-    return WORDS if retriever is None else retriever.encoder
+def _identity(retriever: Encodes | None) -> Any:
+    """Return the retriever that identifies an index; BM25's name without one."""
+    return WORDS if retriever is None else retriever.retriever
 
 
 _Key = tuple[int, str]
-"""The encoder's id, valid while it lives (`_Indexed.encoder`), and the repository."""
+"""The retriever's id, valid while it lives (`_Indexed.retriever`), and the repository."""
 
 
 class Premises:
@@ -191,7 +191,6 @@ class Premises:
         self._making: dict[_Key, asyncio.Task[_Indexed]] = {}
         # One at a time, in a thread of its own: it may take long, and cannot be interrupted.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="premises")
-        self._digests: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
         self._passed_over: set[tuple[str, str]] = set()
 
     def close(self) -> None:
@@ -206,14 +205,14 @@ class Premises:
         Raises:
             Problem: the model or the disk failed.
         """
-        if before.encoder is after.encoder or await self._finds(after) == WORDS:
+        if before.retriever is after.retriever or await self._finds(after) == WORDS:
             return
         kept = [(repository, one) for (_, repository), one in self._kept.items()]
         # The second may serve repositories served by BM25 in place of the first.
         had = {
             repository: None
             for repository, one in kept
-            if one.encoder() in ((await before.of(repository)).encoder, WORDS)
+            if one.retriever() in ((await before.of(repository)).retriever, WORDS)
         }
         for repository in had:
             try:
@@ -352,13 +351,13 @@ class Premises:
         Raises:
             Problem: no trace exists; 503, it takes longer than the patience; or the model or the disk failed.
         """
-        encoder = _encoder_of(retriever)
-        key = (id(encoder), repository)
+        identity = _identity(retriever)
+        key = (id(identity), repository)
         end = None if patience_s is None else time.monotonic() + patience_s
         while True:
             newest = await asyncio.to_thread(self._newest, repository)
             kept = self._kept.get(key)
-            if kept is not None and kept.trace.seq == newest.seq and kept.encoder() is encoder:
+            if kept is not None and kept.trace.seq == newest.seq and kept.retriever() is identity:
                 self._kept.move_to_end(key)
                 return kept
             making = self._making.get(key) or self._begin(key, retriever)
@@ -396,7 +395,7 @@ class Premises:
             result = await loop.run_in_executor(self._thread, self._index_of, retriever, key[1])
         self._kept[key] = result
         self._kept.move_to_end(key)
-        for other in [other for other, one in self._kept.items() if one.encoder() is None]:
+        for other in [other for other, one in self._kept.items() if one.retriever() is None]:
             del self._kept[other]
         while len(self._kept) > 1 and sum(one.nbytes for one in self._kept.values()) > self._most_bytes:
             self._kept.popitem(last=False)
@@ -462,16 +461,8 @@ class Premises:
             raise Problem(503, "busy", f"{repository} is traced faster than it is read", "ask again")
         if retriever is None:
             return _Indexed(before, corpus, BM25(corpus), None, lambda: WORDS)
-        from pipeline.models.libraries import tensors_digest
-        from pipeline.models.retriever.index import Retriever
-
-        encoder = retriever.encoder
-        weights = self._digests.get(encoder)
-        if weights is None:
-            weights = self._digests[encoder] = tensors_digest(encoder.state_dict())
-        asked = Retriever(encoder, retriever.tokens, retriever.document_length)
-        vectors, _ = asked.premises(corpus, asked.index(spec.indices, weights=weights))
-        return _Indexed(before, corpus, BM25(corpus), vectors, weakref.ref(encoder))
+        vectors, _ = retriever.retriever.premises(corpus, spec.indices)
+        return _Indexed(before, corpus, BM25(corpus), vectors, weakref.ref(retriever.retriever))
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import torch
 from pipeline.models.retriever.baselines import BM25, fused
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import load_encoder, load_tokens
-from pipeline.models.retriever.index import embed_texts
+from pipeline.models.retriever.index import Retriever, embed_texts
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.requests import Request, Suggestions
 from pipeline.models.text import query_text
@@ -173,16 +173,13 @@ def test_what_found_most_on_the_test_sets_finds_the_premises(
     name = f"r-{own}-{both}"
     metrics = {"recall@10": own, "bm25 recall@10": words, "fused recall@10": both}
     world.record(checkpoint_saved(name), evaluation_finished(name, metrics=metrics))
-    encoder, tokens = load_encoder(model), load_tokens(model)
+    retriever = Retriever(load_encoder(model), load_tokens(model))
 
     async def vectors(texts: Sequence[str]) -> list[list[float]]:
-        made: list[list[float]] = embed_texts(encoder, tokens, texts, 1024).tolist()
-        return made
+        return retriever.vectors(texts)
 
     def loaded(checkpoint: str) -> Any:
-        made = SimpleNamespace(
-            encoder=encoder, tokens=tokens, document_length=512, checkpoint=checkpoint, vectors=vectors
-        )
+        made = SimpleNamespace(retriever=retriever, checkpoint=checkpoint, vectors=vectors)
 
         async def of(repository: str) -> Any:
             assert repository == REPOSITORY
@@ -220,7 +217,8 @@ class Encoder:
     """What a retriever has, and what `Premises` asks of it, where nothing is searched."""
 
     def __init__(self) -> None:
-        self.encoder, self.tokens, self.document_length = torch.nn.Identity(), None, 8
+        nothing: Any = None
+        self.retriever = Retriever(nothing, nothing)
         self.checkpoint = ""
         self.own: dict[str, Encoder] = {}
 
@@ -250,7 +248,7 @@ class Making:
             cast("Any", []),
             cast("Any", SimpleNamespace(nbytes=0)),
             torch.zeros(4, 1),
-            weakref.ref(retriever.encoder),
+            weakref.ref(retriever.retriever),
         )
 
 

@@ -151,7 +151,7 @@ class PremiseFinder(Finder):
         """
         super().__init__(corpus, premises)
         self._retriever = retriever
-        self._vectors, _ = retriever.premises(corpus, retriever.index(indices))
+        self._vectors, _ = retriever.premises(corpus, indices)
 
     def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
         import torch

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -59,22 +59,16 @@ _BLOCK = 4096
 
 
 class EmbeddingIndex:
-    """One encoder's embeddings of documents of one length."""
+    """The embeddings of a retriever's documents."""
 
-    def __init__(self, folder: Path, *, weights: str, max_seq_len: int, d_model: int) -> None:
-        """Args:
-        folder: holds the indices of all encoders.
-        weights: the digest of the encoder's.
-        max_seq_len: tokens of the longest document.
-        d_model: numbers of a vector.
-        """
-        self.path = folder / f"{weights}-{max_seq_len}.f32"
-        self._max_seq_len = max_seq_len
+    def __init__(self, folder: Path, retriever: Retriever) -> None:
+        """Open the index in a folder with those of all retrievers."""
+        self.path = folder / f"{retriever.weights}-{retriever.document_length}.f32"
+        self._retriever = retriever
+        d_model = retriever.encoder.config.hidden_size
         self._record = np.dtype([("document", f"V{_KEY}"), ("vector", np.float32, (d_model,))])
 
-    def vectors(
-        self, documents: Sequence[str], encoder: Encoder, tokens: Tokens
-    ) -> tuple[npt.NDArray[np.float32], int]:
+    def vectors(self, documents: Sequence[str]) -> tuple[npt.NDArray[np.float32], int]:
         """Return the vectors of documents, and the number of new ones.
 
         Returns:
@@ -97,7 +91,7 @@ class EmbeddingIndex:
                     records, rows = self._read()
                     missing = {key: text for key, text in texts.items() if key not in rows}
                     new = len(missing)
-                    self._append(len(records), missing, encoder, tokens)
+                    self._append(len(records), missing)
                 records, rows = self._read()
         order = np.fromiter((rows[key] for key in keys), dtype=np.int64, count=len(keys))
         stored: npt.NDArray[np.float32] = records["vector"]
@@ -105,11 +99,13 @@ class EmbeddingIndex:
             return stored[order[0] : order[0] + len(order)], new
         return stored[order], new
 
-    def _append(self, whole: int, missing: dict[bytes, str], encoder: Encoder, tokens: Tokens) -> None:
-        keys = iter(missing)
+    def _append(self, whole: int, missing: dict[bytes, str]) -> None:
+        retriever, keys = self._retriever, iter(missing)
         with self.path.open("ab") as out:
             out.truncate(whole * self._record.itemsize)
-            for made in embed_blocks(encoder, tokens, list(missing.values()), self._max_seq_len):
+            for made in embed_blocks(
+                retriever.encoder, retriever.tokens, list(missing.values()), retriever.document_length
+            ):
                 block = np.empty(len(made), self._record)
                 block["document"] = np.frombuffer(b"".join(islice(keys, len(made))), f"V{_KEY}")
                 block["vector"] = made.cpu().numpy()
@@ -150,12 +146,8 @@ def embed_texts(
 
     Arguments and errors as `embed_blocks`'.
     """
-    made = torch.empty(len(texts), encoder.config.hidden_size, dtype=torch.float32, device=encoder.device)
-    done = 0
-    for block in embed_blocks(encoder, tokens, texts, max_seq_len, unit=unit):
-        made[done : done + len(block)] = block
-        done += len(block)
-    return made
+    made = [*embed_blocks(encoder, tokens, texts, max_seq_len, unit=unit)]
+    return torch.cat(made) if made else torch.empty(0, encoder.config.hidden_size, device=encoder.device)
 
 
 @torch.no_grad()
@@ -239,7 +231,7 @@ _AT_ONCE = 64
 """Steps ranked at a time."""
 
 
-@dataclass(frozen=True, slots=True, weakref_slot=True)
+@dataclass(frozen=True, eq=False)
 class Retriever:
     """A retriever's encoder on its device, with its tokenizer and the tokens of its longest texts."""
 
@@ -249,6 +241,11 @@ class Retriever:
     query_length: int = 1024
     unit: bool = True
     """Whether vectors are scaled to length 1."""
+
+    @cached_property
+    def weights(self) -> str:
+        """The digest of the encoder's weights."""
+        return tensors_digest(self.encoder.state_dict())
 
     def vectors(self, texts: Sequence[str]) -> list[list[float]]:
         """Return the vectors of texts, as of queries.
@@ -269,27 +266,18 @@ class Retriever:
             self.encoder, partial(query_ids, self.tokens), texts, self.query_length, unit=self.unit
         )
 
-    def index(self, folder: Path | None, *, weights: str | None = None) -> EmbeddingIndex | None:
-        """Return the index of its embeddings in a folder; None without a folder. `weights`: their digest, if known."""
-        if folder is None:
-            return None
-        return EmbeddingIndex(
-            folder,
-            weights=weights or tensors_digest(self.encoder.state_dict()),
-            max_seq_len=self.document_length,
-            d_model=self.encoder.config.hidden_size,
-        )
-
-    def premises(self, corpus: Corpus, index: EmbeddingIndex | None = None) -> tuple[Tensor, int]:
+    def premises(self, corpus: Corpus, indices: Path | None = None) -> tuple[Tensor, int]:
         """Return the unit vectors of a corpus's premises, on the encoder's device, and the number of new ones.
+
+        `indices`: the folder of embedding indices; None: all are new, and not stored.
 
         Raises:
             DivergedError: the encoder's weights are damaged. LearningError: the index cannot be written.
         """
         documents = [premise.serialize() for premise in corpus.all_premises]
-        if index is None:
+        if indices is None:
             return embed_texts(self.encoder, self.tokens, documents, self.document_length), len(documents)
-        stored, new = index.vectors(documents, self.encoder, self.tokens)
+        stored, new = EmbeddingIndex(indices, self).vectors(documents)
         return torch.from_numpy(stored).to(self.encoder.device), new
 
     def nearest(
@@ -395,7 +383,7 @@ HARD = 32
 
 
 def hard_negatives(
-    retriever: Retriever, corpus: Corpus, examples: Sequence[Example], index: EmbeddingIndex | None = None
+    retriever: Retriever, corpus: Corpus, examples: Sequence[Example], indices: Path | None = None
 ) -> npt.NDArray[np.int32]:
     """Return a retriever's highest ranked premises for each step among those accessible and unused.
 
@@ -407,7 +395,7 @@ def hard_negatives(
     Raises:
         DivergedError: the encoder's weights are damaged. LearningError: the index cannot be written.
     """
-    vectors, _ = retriever.premises(corpus, index)
+    vectors, _ = retriever.premises(corpus, indices)
     most = HARD + max((len(example.proof) for example in examples), default=0)
     found = np.full((len(examples), HARD), -1, dtype=np.int32)
     for row, ranking in enumerate(retriever.rank(corpus, vectors, examples, most)):

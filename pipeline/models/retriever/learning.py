@@ -38,7 +38,7 @@ from pipeline.models.retriever.batches import (
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import save_encoder
-from pipeline.models.retriever.index import EmbeddingIndex, Retriever, load_retriever
+from pipeline.models.retriever.index import Retriever, load_retriever
 from pipeline.models.retriever.replay import ReplayRows
 from pipeline.models.retriever.training import OnStep, train_task
 from store.files import write_whole
@@ -195,7 +195,7 @@ def measure(
         corpus,
         examples,
         rankings=rankings,
-        index=retriever.index(indices),
+        indices=indices,
         retrieved=config.num_retrieved,
         batch_size=config.eval_batch_size,
         seed=config.seed,
@@ -232,7 +232,7 @@ def evaluate(
     corpus: Corpus,
     examples: Sequence[Example],
     *,
-    index: EmbeddingIndex | None = None,
+    indices: Path | None = None,
     retrieved: int = 100,
     batch_size: int = 64,
     seed: int = 3407,
@@ -245,7 +245,7 @@ def evaluate(
         retriever: put into evaluation mode meanwhile.
         corpus: the premises; examples are indices of it.
         examples: the steps; those without a positive are left out.
-        index: stores the premises' embeddings; None: they are computed and not stored.
+        indices: the folder of embedding indices; None: embeddings are computed and not stored.
         retrieved: length of a ranking.
         batch_size: queries at a time.
         seed: of the intervals.
@@ -263,7 +263,7 @@ def evaluate(
             f"no step uses a premise of {corpus.source}, so there is nothing to measure. Is the corpus of the same "
             "export?"
         )
-    vectors, new = retriever.premises(corpus, index)
+    vectors, new = retriever.premises(corpus, indices)
     rated: list[tuple[float, ...]] = []
     names = metrics_of(retrieved)
     for start in range(0, len(asked), batch_size):

@@ -8,6 +8,7 @@ the batch (`pipeline.models.retriever.batches`). All are computed in float32.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -24,11 +25,7 @@ def row_losses(loss: Loss, *, temperature: float) -> RowLosses:
     """Return a loss by its name; `temperature` divides the scores of "contrastive"."""
     if loss == "mse":
         return squared_error
-
-    def contrast(scores: Tensor, label: Tensor, ignore: Tensor) -> Tensor:
-        return contrastive(scores, label, ignore, temperature=temperature)
-
-    return contrast
+    return partial(contrastive, temperature=temperature)
 
 
 def squared_error(scores: Tensor, label: Tensor, ignore: Tensor) -> Tensor:

@@ -134,10 +134,9 @@ def train_task(
     hard = None
     # Look for none without a place for them.
     if min(config.num_hard_negatives, config.num_negatives - config.num_in_file_negatives) > 0:
-        index = retriever.index(indices)
-        hard = hard_negatives(retriever, lesson.corpus, lesson.train, index)
+        hard = hard_negatives(retriever, lesson.corpus, lesson.train, indices)
         if rows is not None:
-            rows.hard = [hard_negatives(retriever, *steps, index) for steps in rows.steps()]
+            rows.hard = [hard_negatives(retriever, *steps, indices) for steps in rows.steps()]
     batches = Batches(lesson.corpus, lesson.train, tokens, config, hard=hard)
     if config.lora_by_repository or has_adapter(encoder):
         train_adapter(encoder, rank=config.lora_rank, seed=config.seed)

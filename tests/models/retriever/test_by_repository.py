@@ -214,8 +214,8 @@ def test_a_server_has_each_repository_s_retriever_on_one_base(learned: Learned, 
                     load_retriever(source, device="cpu", repository=repository),
                 )
                 assert await own.vectors([text]) == alone.vectors([text]), repository
-                weights = {weight.data_ptr() for weight in own.encoder.parameters()}
-                assert weights >= {weight.data_ptr() for weight in served.encoder.parameters()}, (
+                weights = {weight.data_ptr() for weight in own.retriever.encoder.parameters()}
+                assert weights >= {weight.data_ptr() for weight in served.retriever.encoder.parameters()}, (
                     "they share them"
                 )
                 assert own is await served.of(repository)

@@ -14,7 +14,6 @@ import pytest
 import torch
 
 from pipeline.models.errors import DatasetError, DivergedError, LearningError
-from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever import index as index_module
 from pipeline.models.retriever.batches import read_examples
 from pipeline.models.retriever.corpus import Corpus
@@ -39,23 +38,22 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
 
 
 def index_in(folder: Path, encoder: Encoder) -> EmbeddingIndex:
-    digest = tensors_digest(encoder.state_dict())
-    return EmbeddingIndex(folder, weights=digest, max_seq_len=64, d_model=encoder.config.d_model)
+    return EmbeddingIndex(folder, Retriever(encoder, byte_ids, 64))
 
 
 def test_each_embedding_is_computed_once_in_the_life_of_an_index(tmp_path: Path, encoder: Encoder) -> None:
-    first, new = index_in(tmp_path, encoder).vectors(TEXTS[:30], encoder, byte_ids)
+    first, new = index_in(tmp_path, encoder).vectors(TEXTS[:30])
     assert new == 30
-    again, new = index_in(tmp_path, encoder).vectors(TEXTS, encoder, byte_ids)
+    again, new = index_in(tmp_path, encoder).vectors(TEXTS)
     assert new == 10
     assert np.array_equal(again[:30], first)
-    shuffled, new = index_in(tmp_path, encoder).vectors([*TEXTS[::-1], TEXTS[3]], encoder, byte_ids)
+    shuffled, new = index_in(tmp_path, encoder).vectors([*TEXTS[::-1], TEXTS[3]])
     assert new == 0
     assert np.array_equal(shuffled, np.concatenate([again[::-1], again[3:4]]))
 
 
 def test_stored_vectors_are_those_of_the_encoder(tmp_path: Path, encoder: Encoder) -> None:
-    stored, _ = index_in(tmp_path, encoder).vectors(TEXTS, encoder, byte_ids)
+    stored, _ = index_in(tmp_path, encoder).vectors(TEXTS)
     one_by_one = torch.cat([embed_texts(encoder, byte_ids, [text], 64) for text in TEXTS])
     assert torch.allclose(torch.tensor(stored), one_by_one, atol=1e-5)
     assert torch.allclose(torch.tensor(stored).norm(dim=1), torch.ones(len(TEXTS)), atol=1e-5)
@@ -63,22 +61,22 @@ def test_stored_vectors_are_those_of_the_encoder(tmp_path: Path, encoder: Encode
 
 def test_another_encoder_has_another_index(tmp_path: Path, encoder: Encoder) -> None:
     other = load_encoder(make_tiny_retriever(tmp_path / "other", seed=1))
-    index_in(tmp_path / "index", encoder).vectors(TEXTS, encoder, byte_ids)
-    _, new = index_in(tmp_path / "index", other).vectors(TEXTS, other, byte_ids)
+    index_in(tmp_path / "index", encoder).vectors(TEXTS)
+    _, new = index_in(tmp_path / "index", other).vectors(TEXTS)
     assert new == len(TEXTS)
 
 
 def test_an_index_that_was_cut_off_while_growing_goes_on_from_its_last_whole_record(
     tmp_path: Path, encoder: Encoder
 ) -> None:
-    whole, _ = index_in(tmp_path, encoder).vectors(TEXTS, encoder, byte_ids)
+    whole, _ = index_in(tmp_path, encoder).vectors(TEXTS)
     whole = whole.copy()
     path = next(tmp_path.glob("*.f32"))
     path.write_bytes(path.read_bytes()[:-5])
-    mended, new = index_in(tmp_path, encoder).vectors(TEXTS, encoder, byte_ids)
+    mended, new = index_in(tmp_path, encoder).vectors(TEXTS)
     assert new == 1
     assert np.allclose(mended, whole, atol=1e-5)
-    again, new = index_in(tmp_path, encoder).vectors(TEXTS, encoder, byte_ids)
+    again, new = index_in(tmp_path, encoder).vectors(TEXTS)
     assert new == 0
     assert np.array_equal(again, mended)
 
@@ -110,9 +108,9 @@ def test_an_evaluation_rates_rankings_among_accessible_premises(tmp_path: Path, 
     corpus = Corpus(dataset / "corpus.jsonl")
     examples = read_examples(dataset / "random" / "test.json", corpus)
     plain = evaluate(Retriever(encoder, byte_ids, 64), corpus, examples)
-    index = index_in(tmp_path / "index", encoder)
-    indexed = evaluate(Retriever(encoder, byte_ids, 64), corpus, examples, index=index)
-    again = evaluate(Retriever(encoder, byte_ids, 64), corpus, examples, index=index)
+    indices = tmp_path / "index"
+    indexed = evaluate(Retriever(encoder, byte_ids, 64), corpus, examples, indices=indices)
+    again = evaluate(Retriever(encoder, byte_ids, 64), corpus, examples, indices=indices)
     assert plain.metrics == indexed.metrics == again.metrics
     assert (plain.new_embeddings, indexed.new_embeddings, again.new_embeddings) == (180, 180, 0)
     assert plain.dataset == again.dataset
@@ -127,12 +125,12 @@ def test_a_reader_is_not_disturbed_by_what_another_process_is_just_writing(
     tmp_path: Path, encoder: Encoder
 ) -> None:
     index = index_in(tmp_path, encoder)
-    whole, _ = index.vectors(TEXTS, encoder, byte_ids)
+    whole, _ = index.vectors(TEXTS)
     whole = whole.copy()
     with next(tmp_path.glob("*.f32")).open("ab") as growing:
         growing.write(b"\x01" * 10)
     for reader in (index, index_in(tmp_path, encoder)):
-        again, new = reader.vectors(TEXTS, encoder, byte_ids)
+        again, new = reader.vectors(TEXTS)
         assert new == 0
         assert np.array_equal(again, whole)
 
@@ -141,17 +139,17 @@ def test_an_index_that_cannot_be_written_says_so_and_goes_on_when_it_can(
     tmp_path: Path, encoder: Encoder
 ) -> None:
     index = index_in(tmp_path, encoder)
-    index.vectors(TEXTS[:5], encoder, byte_ids)
+    index.vectors(TEXTS[:5])
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (5 * RECORD + 100, limits[1]))
     try:
         with pytest.raises(LearningError, match=r"\.f32 \(File too large\)\. Make room"):
-            index.vectors(TEXTS, encoder, byte_ids)
+            index.vectors(TEXTS)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, before)
-    found, new = index.vectors(TEXTS, encoder, byte_ids)
+    found, new = index.vectors(TEXTS)
     assert new == 35
     one_by_one = torch.cat([embed_texts(encoder, byte_ids, [text], 64) for text in TEXTS])
     assert torch.allclose(torch.tensor(found), one_by_one, atol=1e-5)
@@ -161,9 +159,9 @@ def test_an_index_whose_file_is_cut_while_it_is_open_computes_again_what_is_gone
     tmp_path: Path, encoder: Encoder
 ) -> None:
     index = index_in(tmp_path, encoder)
-    whole = np.array(index.vectors(TEXTS, encoder, byte_ids)[0])
+    whole = np.array(index.vectors(TEXTS)[0])
     os.truncate(next(tmp_path.glob("*.f32")), 7 * RECORD + 3)
-    again, new = index.vectors(TEXTS, encoder, byte_ids)
+    again, new = index.vectors(TEXTS)
     assert new == len(TEXTS) - 7
     assert np.allclose(again, whole, atol=1e-5)
 
@@ -172,12 +170,12 @@ def test_vectors_that_lie_in_order_are_a_map_of_the_file_and_nothing_changes_it(
     tmp_path: Path, encoder: Encoder
 ) -> None:
     index = index_in(tmp_path, encoder)
-    index.vectors(TEXTS, encoder, byte_ids)
-    stored, _ = index.vectors(TEXTS[5:20], encoder, byte_ids)
+    index.vectors(TEXTS)
+    stored, _ = index.vectors(TEXTS[5:20])
     assert isinstance(stored.base, np.memmap)
     kept = stored.copy()
     torch.from_numpy(stored).zero_()
-    assert np.array_equal(index.vectors(TEXTS[5:20], encoder, byte_ids)[0], kept)
+    assert np.array_equal(index.vectors(TEXTS[5:20])[0], kept)
 
 
 def test_embeddings_that_are_no_numbers_are_refused_and_not_kept(tmp_path: Path) -> None:
@@ -186,8 +184,8 @@ def test_embeddings_that_are_no_numbers_are_refused_and_not_kept(tmp_path: Path)
     damaged.state_dict()["shared.weight"][ord("7") + 3] = float("nan")
     index = index_in(tmp_path / "index", damaged)
     with pytest.raises(DivergedError, match=r"1 of 3 embeddings .* the first that of 'b7': .*Take another"):
-        index.vectors(["a", "b7", "c"], damaged, byte_ids)
-    assert index.vectors(["a", "c"], damaged, byte_ids)[1] == 2, "none of them was kept"
+        index.vectors(["a", "b7", "c"])
+    assert index.vectors(["a", "c"])[1] == 2, "none of them was kept"
     dataset = write_dataset(tmp_path / "data", files=8)
     corpus = Corpus(dataset / "corpus.jsonl")
     examples = read_examples(dataset / "random" / "test.json", corpus)
@@ -219,7 +217,7 @@ def test_the_next_texts_become_tokens_while_the_encoder_embeds_those_before(
 def test_a_folder_that_cannot_be_made_is_named_with_what_to_do(tmp_path: Path, encoder: Encoder) -> None:
     (tmp_path / "index").write_text("")
     with pytest.raises(LearningError, match=rf"kept at {tmp_path}/index.*\(File exists\)\. Make room"):
-        index_in(tmp_path / "index", encoder).vectors(TEXTS, encoder, byte_ids)
+        index_in(tmp_path / "index", encoder).vectors(TEXTS)
 
 
 GROW = """
@@ -227,8 +225,6 @@ import os, signal, sys
 from pathlib import Path
 from pipeline.models.retriever import index
 from pipeline.models.retriever.encoder import byte_ids, load_encoder
-from pipeline.models.libraries import tensors_digest
-from pipeline.models.retriever import index as index_module
 
 folder, model, first, last, killed_at = Path(sys.argv[1]), sys.argv[2], *map(int, sys.argv[3:])
 index._BLOCK = 8
@@ -242,12 +238,10 @@ def counted(descriptor, fsync=os.fsync):
         os.kill(os.getpid(), signal.SIGKILL)
 
 os.fsync = counted
-encoder = load_encoder(model)
-weights = tensors_digest(encoder.state_dict())
-opened = index.EmbeddingIndex(folder, weights=weights, max_seq_len=64, d_model=encoder.config.d_model)
+opened = index.EmbeddingIndex(folder, index.Retriever(load_encoder(model), byte_ids, 64))
 print("ready", flush=True)
 sys.stdin.readline()
-print(opened.vectors([f"theorem t{i}" for i in range(first, last)], encoder, byte_ids)[1])
+print(opened.vectors([f"theorem t{i}" for i in range(first, last)])[1])
 """
 
 
@@ -279,12 +273,12 @@ def test_a_process_that_is_killed_while_it_adds_and_two_at_once_leave_each_vecto
         assert next(folder.glob("*.f32")).stat().st_size == 8 * RECORD
         second.write("go\n")
         second.flush()
-        _, here = index.vectors(texts[60:], encoder, byte_ids)
+        _, here = index.vectors(texts[60:])
         done = other.wait()
     assert (done.returncode, done.stderr) == (0, "")
     there = int(done.stdout.split()[1])
     assert here + there == 200 - 8, "those of the killed one are kept, those of the other not made again"
-    found, new = index.vectors(texts, encoder, byte_ids)
+    found, new = index.vectors(texts)
     assert new == 0
     assert next(folder.glob("*.f32")).stat().st_size == 200 * RECORD
     assert torch.allclose(torch.tensor(found), embed_texts(encoder, byte_ids, texts, 64), atol=1e-5)
