@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -195,8 +195,8 @@ class RetrievalTrainer:
         """Learn repositories in this order, each with those before it, from the checkpoint of the one before it.
 
         The dataset is that of all up to it, in `data_path`. The first begins at HEAD; without one at the newest `.ckpt`
-        file of LeanDojo's in the folder of checkpoints; without that at `config.model_name`. If HEAD was made from
-        these very repositories, with this configuration, they are not learned again.
+        file of LeanDojo's in the folder of checkpoints; without that at `config.model_name`. What HEAD learned with
+        this configuration is not learned again.
 
         Args:
             repos: of the database.
@@ -206,7 +206,7 @@ class RetrievalTrainer:
                 `.ckpt` file of LeanDojo's.
 
         Returns:
-            the checkpoint after each.
+            the checkpoints made in this call.
 
         Raises:
             LearningError: a dataset or a checkpoint cannot be used, the loss diverged, or the disk is full. Earlier
@@ -215,22 +215,20 @@ class RetrievalTrainer:
         """
         from pipeline.models.retriever.learning import learn
 
-        start = model_checkpoint_path
-        if start is None and self.head is None and (found := self._newest_ckpt()) is not None:
-            self._say(f"training begins at {found}, which LeanDojo wrote")
-            start = found
-        parent, config = (None, self._ours) if start is None else self._start(start)
+        parent, config, known = self._begin(model_checkpoint_path)
         learned: list[Checkpoint] = []
-        for number in range(len(repos)):
-            task = self._export(repos[: number + 1], database, Path(data_path))
-            if number == 0 and start is None:
-                parent, config = self._first_parent(task, [_task_of(one) for one in repos])
+        for number, repo in enumerate(repos):
+            name = f"{repo.url}@{repo.commit}"
+            if name in known:
+                self._say(f"{name}: learned before")
+                continue
+            task = self._export(name, repos[: number + 1], database, Path(data_path))
             made = learn(task, self.chain, config, parent=parent, loggers=self._loggers)
             parent = made.checkpoint
             self._set_head(parent)
-            self._say(f"{task.name}: checkpoint {parent}")
+            self._say(f"{name}: checkpoint {parent}")
             for warning in made.warnings:
-                self._say(f"{task.name}: {warning}")
+                self._say(f"{name}: {warning}")
             self._measure(self.chain.path(parent), task)
             learned.append(made)
             if not self._first:
@@ -261,43 +259,38 @@ class RetrievalTrainer:
         measured = {task.name: self._measure(model, task) for task in tasks}
         return {name: found for name, found in measured.items() if found is not None}
 
-    def _export(self, repos: Sequence[Repository], database: DynamicDatabase, folder: Path) -> TaskData:
+    def _export(
+        self, name: str, repos: Sequence[Repository], database: DynamicDatabase, folder: Path
+    ) -> TaskData:
         if not self._first:
             # Another process may still read the dataset of the repository before: each has a copy of its own.
             folder = folder.with_name(f".{folder.name}-{os.environ['LOCAL_RANK']}")
         database.export_merged_data(repos, folder)
         about = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
-        return TaskData(_task_of(repos[-1]), folder, int(about["everlean"]["position"]))
+        return TaskData(name, folder, int(about["everlean"]["position"]))
 
-    def _first_parent(self, first: TaskData, names: Sequence[str]) -> tuple[str | None, RetrieverConfig]:
-        """Return the first task's parent, and the configuration.
-
-        The parent is HEAD, or the checkpoint before the first of these tasks if HEAD ends with them.
-        """
-        from pipeline.models.retriever.learning import plan
-
+    def _begin(self, model: str | Path | None) -> tuple[str | None, RetrieverConfig, Collection[str]]:
+        """Return the first repository's parent, the configuration, and the repositories that HEAD learned under it."""
         head = self.head
-        links = [] if head is None else self.chain.ancestors(head)
-        for done in range(min(len(links), len(names)), 0, -1):
-            last = links[:done][::-1]
-            if [link.task for link in last] != list(names[:done]):
-                continue
-            # The chain may have begun at a file of LeanDojo's.
-            config = replace(self._ours, model_name=last[0].base)
-            if plan(first, self.chain, config, parent=last[0].parent).checkpoint == last[0].checkpoint:
-                return last[0].parent, config
-        return head, self._ours
-
-    def _newest_ckpt(self) -> Path | None:
-        """Return the newest of LeanDojo's checkpoints in the folder; None without one (its find_latest_checkpoint)."""
-        files = sorted(self.chain.folder.glob("*.ckpt"))
-        return max(files, key=lambda path: path.stat().st_mtime, default=None)
-
-    def _start(self, model: str | Path) -> tuple[str | None, RetrieverConfig]:
+        if model is None and head is not None:
+            links = self.chain.ancestors(head)
+            config = replace(self._ours, model_name=links[-1].base)
+            same = [
+                one
+                for one in links
+                if RetrieverConfig.of_checkpoint(one.config).content() == config.content()
+            ]
+            return head, config, {one.task for one in same}
+        if model is None:
+            files = self.chain.folder.glob("*.ckpt")
+            model = max(files, key=lambda path: path.stat().st_mtime, default=None)
+            if model is None:
+                return None, self._ours, ()
+            self._say(f"training begins at {model}, which LeanDojo wrote")
         path = Path(model)
         if path.parent.resolve() == self.chain.folder.resolve() and self.chain.has(path.name):
-            return path.name, self._ours
-        return None, replace(self._ours, model_name=str(model))
+            return path.name, self._ours, ()
+        return None, replace(self._ours, model_name=str(model)), ()
 
     def _measure(self, model: str | Path, task: TaskData) -> Evaluation | None:
         """Measure a model on a task's test split, and report it; None if the split has nothing to measure."""
@@ -324,7 +317,3 @@ class RetrievalTrainer:
                 f"{self.chain.folder / HEAD} cannot be written ({error.strerror}). Make room, then run it again: the "
                 f"checkpoint {checkpoint} is there"
             ) from error
-
-
-def _task_of(repository: Repository) -> str:
-    return f"{repository.url}@{repository.commit}"
