@@ -212,10 +212,10 @@ def rank_baselines(corpus: Corpus, asked: Sequence[Example], *, retrieved: int) 
 def rate_rankings(
     rankings: Mapping[str, Sequence[Sequence[int]]], asked: Sequence[Example], *, retrieved: int, seed: int
 ) -> dict[str, Interval]:
-    """Rate the rankings of steps, each with a positive: "bm25 recall@10", "mepo mrr", and so on.
+    """Rate the rankings of steps, each with a positive: "recall@10", "bm25 recall@10", "mepo mrr", and so on.
 
     Args:
-        rankings: of each step, by whose they are.
+        rankings: of each step, by a baseline's name; "" for the model's own.
         asked: the steps.
         retrieved: length of a ranking.
         seed: of the intervals.
@@ -227,5 +227,5 @@ def rate_rankings(
             rate(one.positives, ranking, retrieved=retrieved) for one, ranking in zip(asked, of, strict=True)
         ]
         metrics = summarise(rated, theorems, seed=seed, names=metrics_of(retrieved))
-        result |= {f"{name} {metric}": interval for metric, interval in metrics.items()}
+        result |= {f"{name} {metric}".lstrip(): interval for metric, interval in metrics.items()}
     return result

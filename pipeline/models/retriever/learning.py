@@ -23,7 +23,7 @@ from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToMeasureError
 from pipeline.models.libraries import tensors_digest
-from pipeline.models.measures import Evaluation, by_theorem, metrics_of, rate, summarise
+from pipeline.models.measures import Evaluation, by_theorem, metrics_of, rate
 from pipeline.models.model_files import versions
 from pipeline.models.replay import replayable, version_before
 from pipeline.models.retriever.baselines import fused, rank_baselines, rate_rankings
@@ -55,8 +55,8 @@ def plan(
     *,
     parent: str | None,
     earlier: Sequence[TaskData] = (),
-) -> Step:
-    """Return a task's step on top of a checkpoint (None: of `config.model_name`). Trains nothing.
+) -> tuple[Step, Lesson, ReplayRows | None]:
+    """Return a task's step on top of a checkpoint (None: of `config.model_name`), with its data. Trains nothing.
 
     `earlier`: the tasks to replay and to hold by EWC. The steps of an earlier version of the task, one of the same
     name, are not learned again, only replayed (`RetrieverConfig.only_new`).
@@ -64,12 +64,6 @@ def plan(
     Raises:
         LearningError: the dataset or the parent cannot be used.
     """
-    return _planned(task, chain, config, parent, earlier)[0]
-
-
-def _planned(
-    task: TaskData, chain: Chain, config: RetrieverConfig, parent: str | None, earlier: Sequence[TaskData]
-) -> tuple[Step, Lesson, ReplayRows | None]:
     earlier = replayable(task, earlier, config)
     before = version_before(task, earlier) if config.only_new else None
     lesson = read_lesson(task.dataset, config, learned=None if before is None else before.dataset)
@@ -113,7 +107,7 @@ def learn(
         LearningError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another process
             is making the same checkpoint.
     """
-    step, lesson, rows = _planned(task, chain, config, parent, earlier)
+    step, lesson, rows = plan(task, chain, config, parent=parent, earlier=earlier)
 
     if config.lora_by_repository and base_of(step.start) == step.start:
         # A new adapter has nothing to forget, and the base does not change.
@@ -177,114 +171,61 @@ def measure(
     Args:
         checkpoint: of the encoder.
         task: of the dataset.
-        config: lengths, device and seed.
+        config: lengths, device, seed, and whether baselines are measured beside it.
         split: "test" or "val".
         indices: the folder of embedding indices; None: embeddings are computed and not stored.
         retriever: the checkpoint's, with the lengths of `config`; None: it is loaded now.
         on_batch: takes (steps done, steps in all).
 
     Raises:
+        NothingToMeasureError: no step has a premise.
         LearningError: the dataset or the checkpoint cannot be used.
     """
+    started = time.monotonic()
     retriever = retriever or load_retriever(checkpoint, device=config.device, config=config)
     corpus = Corpus(task.dataset / "corpus.jsonl")
-    examples = read_examples(task.dataset / config.split / f"{split}.json", corpus)
-    rankings: list[list[int]] = []
-    found = evaluate(
-        retriever,
-        corpus,
-        examples,
-        rankings=rankings,
-        indices=indices,
-        retrieved=config.num_retrieved,
-        batch_size=config.eval_batch_size,
-        seed=config.seed,
-        on_batch=on_batch,
-    )
-    if not config.baselines:
-        return found
-    ranked = _baselines(found, corpus, examples, config, indices)
-    pairs = zip(ranked["bm25"], rankings, strict=True)
-    ranked["fused"] = [[*fused(both, config.num_retrieved)] for both in pairs]
-    rated = rate_rankings(ranked, examples, retrieved=config.num_retrieved, seed=config.seed)
-    return replace(found, metrics={**found.metrics, **rated})
-
-
-def _baselines(
-    found: Evaluation, corpus: Corpus, examples: Sequence[Example], config: RetrieverConfig, kept: Path | None
-) -> dict[str, list[list[int]]]:
-    """Return the baselines' rankings of a dataset's steps, made once and kept in a folder."""
-    path = None
-    if kept is not None:
-        path = kept / f"rankings-{found.dataset[:16]}-{config.num_retrieved}.json"
-    if path is not None and path.is_file():
-        known: dict[str, list[list[int]]] = json.loads(path.read_bytes())
-        return known
-    made = rank_baselines(corpus, examples, retrieved=config.num_retrieved)
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, json.dumps(made))
-    return made
-
-
-def evaluate(
-    retriever: Retriever,
-    corpus: Corpus,
-    examples: Sequence[Example],
-    *,
-    indices: Path | None = None,
-    retrieved: int = 100,
-    batch_size: int = 64,
-    seed: int = 3407,
-    rankings: list[list[int]] | None = None,
-    on_batch: Callable[[int, int], object] = lambda _done, _total: None,
-) -> Evaluation:
-    """Rank the accessible premises of every step with a positive, and rate the rankings.
-
-    Args:
-        retriever: put into evaluation mode meanwhile.
-        corpus: the premises; examples are indices of it.
-        examples: the steps; those without a positive are left out.
-        indices: the folder of embedding indices; None: embeddings are computed and not stored.
-        retrieved: length of a ranking.
-        batch_size: queries at a time.
-        seed: of the intervals.
-        rankings: is given each step's ranking.
-        on_batch: takes (steps done, steps in all).
-
-    Raises:
-        NothingToMeasureError: no step has a positive.
-        DivergedError: the encoder's weights are no finite numbers.
-    """
-    started = time.monotonic()
-    asked = [example for example in examples if example.positives]
+    asked = read_examples(task.dataset / config.split / f"{split}.json", corpus)
     if not asked:
         raise NothingToMeasureError(
             f"no step uses a premise of {corpus.source}, so there is nothing to measure. Is the corpus of the same "
             "export?"
         )
+    retrieved, dataset = config.num_retrieved, dataset_digest(corpus, asked)
     vectors, new = retriever.premises(corpus, indices)
-    rated: list[tuple[float, ...]] = []
-    names = metrics_of(retrieved)
-    for start in range(0, len(asked), batch_size):
-        part = asked[start : start + batch_size]
-        ranked = retriever.rank(corpus, vectors, part, retrieved)
-        rated += [
-            rate(one.positives, ranking, retrieved=retrieved)
-            for one, ranking in zip(part, ranked, strict=True)
-        ]
-        if rankings is not None:
-            rankings += ranked
-        on_batch(start + len(part), len(asked))
-    theorems = [(example.file_path, example.full_name, example.start) for example in asked]
+    own: list[list[int]] = []
+    for start in range(0, len(asked), config.eval_batch_size):
+        own += retriever.rank(corpus, vectors, asked[start : start + config.eval_batch_size], retrieved)
+        on_batch(len(own), len(asked))
+    rankings = {"": own}
+    if config.baselines:
+        kept = None if indices is None else indices / f"rankings-{dataset[:16]}-{retrieved}.json"
+        rankings |= _baselines(corpus, asked, retrieved, kept)
+        rankings["fused"] = [[*fused(both, retrieved)] for both in zip(rankings["bm25"], own, strict=True)]
+    counted = metrics_of(retrieved).index(_COUNTED)
+    pairs = zip(asked, own, strict=True)
     return Evaluation(
-        metrics=summarise(rated, theorems, seed=seed, names=names),
+        metrics=rate_rankings(rankings, asked, retrieved=retrieved, seed=config.seed),
         n=len(asked),
-        theorems=len(set(theorems)),
-        dataset=dataset_digest(corpus, asked),
+        theorems=len({(one.file_path, one.full_name, one.start) for one in asked}),
+        dataset=dataset,
         scores=by_theorem(
-            [one[names.index(_COUNTED)] for one in rated], [(one.file_path, one.full_name) for one in asked]
+            [rate(one.positives, ranking, retrieved=retrieved)[counted] for one, ranking in pairs],
+            [(one.file_path, one.full_name) for one in asked],
         ),
         new_embeddings=new,
         seconds=time.monotonic() - started,
     )
+
+
+def _baselines(
+    corpus: Corpus, asked: Sequence[Example], retrieved: int, kept: Path | None
+) -> dict[str, list[list[int]]]:
+    """Return the baselines' rankings of a dataset's steps, made once if there is a file to keep them in."""
+    if kept is not None and kept.is_file():
+        known: dict[str, list[list[int]]] = json.loads(kept.read_bytes())
+        return known
+    made = rank_baselines(corpus, asked, retrieved=retrieved)
+    if kept is not None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(kept, json.dumps(made))
+    return made

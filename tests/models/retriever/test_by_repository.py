@@ -146,7 +146,7 @@ def test_a_first_training_protects_nothing_and_a_later_one_its_own_repository(
 
     def planned(*earlier: TaskData) -> str:
         parent = learned.second.checkpoint
-        return plan(one, learned.chain, learned.config, parent=parent, earlier=earlier).data
+        return plan(one, learned.chain, learned.config, parent=parent, earlier=earlier)[0].data
 
     before = TaskData(ONE, learned.tasks[1].dataset)
     assert planned(two) == planned()

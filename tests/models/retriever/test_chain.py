@@ -72,7 +72,7 @@ def test_other_data_another_parent_or_another_setting_is_another_checkpoint(
     chain = Chain(tmp_path / "chain")
 
     def planned(changed: RetrieverConfig = config, task: TaskData = tasks[0]) -> str:
-        return lifelong.plan(task, chain, changed, parent=None).checkpoint
+        return lifelong.plan(task, chain, changed, parent=None)[0].checkpoint
 
     moved = shutil.copytree(tasks[0].dataset, tmp_path / "moved")
     assert planned(task=TaskData("a", moved)) == planned()
@@ -179,7 +179,7 @@ def test_two_processes_do_not_make_one_checkpoint_at_once(
     tmp_path: Path, config: RetrieverConfig, tasks: list[TaskData]
 ) -> None:
     chain = Chain(tmp_path / "own")
-    with chain.making(lifelong.plan(tasks[0], chain, config, parent=None).checkpoint):
+    with chain.making(lifelong.plan(tasks[0], chain, config, parent=None)[0].checkpoint):
         pid = os.fork()
         if pid == 0:
             try:

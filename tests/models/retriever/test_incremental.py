@@ -91,8 +91,8 @@ def test_the_second_version_takes_steps_for_what_is_new_alone_and_replays_the_fi
     )
     assert second.steps == pairs // config.batch_size
     assert first.steps > 3 * second.steps
-    without = plan(after, chain, config, parent=first.checkpoint, earlier=[])
-    alone = plan(after, chain, small_config(config.model_name, only_new=False), parent=first.checkpoint)
+    without = plan(after, chain, config, parent=first.checkpoint, earlier=[])[0]
+    alone = plan(after, chain, small_config(config.model_name, only_new=False), parent=first.checkpoint)[0]
     assert len({second.checkpoint, without.checkpoint, alone.checkpoint}) == 3
 
 
@@ -105,8 +105,8 @@ def test_where_nothing_is_new_or_all_is_asked_for_the_whole_is_learned_and_does_
     same = after if only_new else before
     chain = Chain(tmp_path / "chain")
     first = learn(before, chain, config, parent=None)
-    replayed = plan(after, chain, config, parent=first.checkpoint, earlier=[same])
-    alone = plan(after, chain, config, parent=first.checkpoint, earlier=[])
+    replayed = plan(after, chain, config, parent=first.checkpoint, earlier=[same])[0]
+    alone = plan(after, chain, config, parent=first.checkpoint, earlier=[])[0]
     assert replayed.checkpoint == alone.checkpoint
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
@@ -13,13 +14,13 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from pipeline.models.datasets import TaskData
 from pipeline.models.errors import DatasetError, DivergedError, LearningError
 from pipeline.models.retriever import index as index_module
-from pipeline.models.retriever.batches import read_examples
-from pipeline.models.retriever.corpus import Corpus
+from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, Ids, byte_ids, load_encoder, pooled
 from pipeline.models.retriever.index import EmbeddingIndex, Retriever, embed_blocks, embed_texts, top_k
-from pipeline.models.retriever.learning import evaluate
+from pipeline.models.retriever.learning import measure
 from tests.support import programs
 from tests.support.retrieval import write_dataset
 from tests.support.tiny_models import make_tiny_retriever
@@ -105,20 +106,21 @@ def test_the_best_k_are_those_of_brute_force_also_where_scores_tie(k: int) -> No
 
 def test_an_evaluation_rates_rankings_among_accessible_premises(tmp_path: Path, encoder: Encoder) -> None:
     dataset = write_dataset(tmp_path / "data", alphabet=3, premises_per_file=30)
-    corpus = Corpus(dataset / "corpus.jsonl")
-    examples = read_examples(dataset / "random" / "test.json", corpus)
-    plain = evaluate(Retriever(encoder, byte_ids, 64), corpus, examples)
-    indices = tmp_path / "index"
-    indexed = evaluate(Retriever(encoder, byte_ids, 64), corpus, examples, indices=indices)
-    again = evaluate(Retriever(encoder, byte_ids, 64), corpus, examples, indices=indices)
+    task, config = TaskData("t", dataset), RetrieverConfig(baselines=False)
+    retriever = Retriever(encoder, byte_ids, 64)
+    plain = measure("", task, config, retriever=retriever)
+    indexed, again = (
+        measure("", task, config, retriever=retriever, indices=tmp_path / "index") for _ in range(2)
+    )
     assert plain.metrics == indexed.metrics == again.metrics
     assert (plain.new_embeddings, indexed.new_embeddings, again.new_embeddings) == (180, 180, 0)
     assert plain.dataset == again.dataset
     assert 0 < plain.metrics["recall@10"].mean < 1
     assert plain.n >= plain.theorems == 12
-    none = [example for example in examples if not example.positives]
+    split = dataset / "random" / "test.json"
+    split.write_text(json.dumps([{**one, "traced_tactics": []} for one in json.loads(split.read_text())]))
     with pytest.raises(DatasetError, match="nothing to measure"):
-        evaluate(Retriever(encoder, byte_ids, 64), corpus, none)
+        measure("", task, config, retriever=retriever)
 
 
 def test_a_reader_is_not_disturbed_by_what_another_process_is_just_writing(
@@ -187,10 +189,8 @@ def test_embeddings_that_are_no_numbers_are_refused_and_not_kept(tmp_path: Path)
         index.vectors(["a", "b7", "c"])
     assert index.vectors(["a", "c"])[1] == 2, "none of them was kept"
     dataset = write_dataset(tmp_path / "data", files=8)
-    corpus = Corpus(dataset / "corpus.jsonl")
-    examples = read_examples(dataset / "random" / "test.json", corpus)
     with pytest.raises(DivergedError, match=r"p7</a>"):
-        evaluate(Retriever(damaged, byte_ids, 64), corpus, examples)
+        measure("", TaskData("t", dataset), RetrieverConfig(), retriever=Retriever(damaged, byte_ids, 64))
 
 
 def test_the_next_texts_become_tokens_while_the_encoder_embeds_those_before(
