@@ -120,7 +120,7 @@ def test_what_is_replayed_is_part_of_what_a_checkpoint_is_made_of_and_known_by(
     def planned(against_forgetting: str) -> list[Step]:
         config = small_config(model, against_forgetting=against_forgetting)
         return [
-            lifelong.plan(tasks[1], chain, config, parent=first.checkpoint, earlier=earlier)
+            lifelong.plan(tasks[1], chain, config, parent=first.checkpoint, earlier=earlier)[0]
             for earlier in ([], tasks[:1])
         ]
 
