@@ -19,7 +19,7 @@ from pipeline.models.ranks import world
 _JOBS: Mapping[Kind, tuple[str, str]] = {
     "train": ("retriever.job", "train"),
     "train_tactics": ("tactics_job", "train"),
-    "train_grpo": ("tactics_job", "train_grpo"),
+    "train_grpo": ("tactics_job", "train"),
     "train_progress": ("progress.job", "train"),
 }
 

@@ -19,20 +19,15 @@ from pipeline.models.training_job import configured
 
 
 def train(spec: JobSpec[TrainTacticsSpec], reporter: Reporter) -> dict[str, Any]:
-    """Train a tactic model on one task and measure it on all tasks so far."""
-    config, retriever = configured(TacticsConfig.from_dict, spec.parameters.config), spec.parameters.retriever
-    premises = NO_PREMISES if retriever is None else row_premises(retriever)
-    return TacticsJob(config, spec, reporter, premises).run()
-
-
-def train_grpo(spec: JobSpec[TrainGrpoSpec], reporter: Reporter) -> dict[str, Any]:
-    """Train a tactic model with Lean's reward on one task's goals and measure it on all tasks so far."""
-    # Here, since it loads trl's trainer and Lean's pool; `train` needs neither.
-    from pipeline.models.tactics.grpo import GrpoJob
-
+    """Train a tactic model on one task, or with Lean's reward on its goals, and measure it on all tasks so far."""
     order = spec.parameters
     config, retriever = configured(TacticsConfig.from_dict, order.config), order.retriever
     premises = NO_PREMISES if retriever is None else row_premises(retriever)
+    if not isinstance(order, TrainGrpoSpec):
+        return TacticsJob(config, spec, reporter, premises).run()
+    # Here, since it loads TRL's trainer and Lean's pool.
+    from pipeline.models.tactics.grpo import GrpoJob
+
     hold_that_lean_is_there(order.lean)
     hold_that_it_is_lean(order.lean)
     return GrpoJob(config, spec, reporter, premises).run()

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 from accelerate import PartialState
 from peft import PeftConfig
@@ -51,6 +51,7 @@ from pipeline.models.tactics.reward import REWARDS, LeanReward
 from pipeline.models.tactics.rows import read_rows
 from pipeline.models.tactics.training import FineTuning
 from store.files import sync
+from store.leandojo import DynamicDatabase, Repository
 
 LEAN: Literal["lean"] = "lean"
 ONE_PASS = GrpoSpec(max_steps=None)
@@ -116,19 +117,6 @@ class OutputFolder:
             # Those of other settings or data: their model is replaced.
             self.chain.drop_runs()
         meet()
-
-
-class Repository(Protocol):
-    """A repository at a commit, as in LeanDojo-v2 and `store.leandojo`."""
-
-    url: str
-    commit: str
-
-
-class Database(Protocol):
-    """A trainer's part of a `store.leandojo.DynamicDatabase`."""
-
-    def export_merged_data(self, repositories: Any, output_path: str | Path) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, config=STRICT)
@@ -218,7 +206,7 @@ class RepositoryTrainer:
     def train(
         self,
         repos: Sequence[Repository],
-        database: Database,
+        database: DynamicDatabase,
         data_path: str | Path = Path("raid/data/merged"),
     ) -> list[Checkpoint]:
         """Learn repositories in this order, each with those before it, from their training split.

@@ -2,12 +2,16 @@
 
 A model is a folder of `ProgressTrainer` (ours or LeanDojo-v2's), or a name of the hub: anything transformers loads as a
 text classifier with one number a text.
+
+The text of a step is LeanProgress's template, the same in training and in use. The reference cuts a long text at its
+end, where the step is. Here the oldest steps of the prefix are cut first, then parts of the state, and the step itself
+last.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -19,7 +23,7 @@ from pipeline.models.batching import by_length, padded
 from pipeline.models.errors import ModelError
 from pipeline.models.libraries import UNLOADABLE, device_of, load_tokenizer, load_weights
 from pipeline.models.model_files import read_about
-from pipeline.models.progress.text import fitting_text, progress_text
+from pipeline.models.text import CUT, fitting_state, least, state_text
 from store.text import first_line
 
 LONGEST = 512
@@ -171,3 +175,30 @@ def batch_of(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
     """Return rows of tokens as a model's input: input_ids and attention_mask, int64, shape (rows, longest)."""
     ids, mask = padded(rows, pad)
     return {"input_ids": ids, "attention_mask": mask}
+
+
+def progress_text(step: Step) -> str:
+    """Return a step as LeanProgress's trainer renders it."""
+    return _rendered(state_text(step.goal), step.prefix.strip(), step.tactic.strip())
+
+
+def fitting_text(step: Step, fits: Callable[[str], bool]) -> str:
+    """Return the text of a step, cut until `fits` accepts it."""
+    text = progress_text(step)
+    if fits(text):
+        return text
+    goal, tactic = state_text(step.goal), step.tactic.strip()
+    lines = step.prefix.strip().splitlines()
+    cut = least(0, len(lines), lambda at: fits(_rendered(goal, _without(lines, at), tactic)))
+    prefix = _without(lines, cut)
+    if not fits(_rendered(goal, prefix, tactic)):
+        goal = fitting_state(goal, lambda state: fits(_rendered(state, prefix, tactic)))
+    return _rendered(goal, prefix, tactic)
+
+
+def _without(lines: list[str], oldest: int) -> str:
+    return "\n".join([CUT, *lines[oldest:]] if oldest else lines)
+
+
+def _rendered(goal: str, prefix: str, tactic: str) -> str:
+    return f"Goal:\n{goal}\n\nPrefix:\n{prefix}\n\nCandidate tactic:\n{tactic}"

@@ -27,7 +27,6 @@ from peft import PeftConfig, PeftModel
 from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer as TRLTrainer
 
-from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import GrpoSpec, TrainGrpoSpec
 from pipeline.models.chain import Checkpoint
 from pipeline.models.config import TacticsConfig
@@ -41,7 +40,7 @@ from pipeline.models.tactics.job import TacticsJob, premised
 from pipeline.models.tactics.models import TacticModel
 from pipeline.models.tactics.requests import text_of
 from pipeline.models.tactics.reward import FINISHERS, CompletionRow, LeanReward
-from pipeline.models.tactics.rows import NO_PREMISES, RowPremises, Rows, read_rows
+from pipeline.models.tactics.rows import Rows, read_rows
 from pipeline.models.tactics.training import TacticTraining
 from pipeline.models.training_job import OnStep
 from store.files import write_whole
@@ -262,16 +261,6 @@ class _Trainer(TRLTrainer):  # type: ignore[misc]
 class GrpoJob(TacticsJob):
     """The job; its prompts, and the rows it measures on, show premises."""
 
-    def __init__(
-        self,
-        config: TacticsConfig,
-        spec: JobSpec[TrainGrpoSpec],
-        reporter: Reporter,
-        premises: RowPremises = NO_PREMISES,
-    ) -> None:
-        super().__init__(config, spec, reporter, premises)
-        self._order = spec.parameters
-
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
         """Return the checkpoint after the task's goals, made if need be.
 
@@ -281,7 +270,8 @@ class GrpoJob(TacticsJob):
                 the disk is full, or another process makes the same checkpoint.
             Yielded: the job was preempted, and the run is saved.
         """
-        order, config, premises = self._order, self.config, self._premises
+        order, config, premises = self.order, self.config, self._premises
+        assert isinstance(order, TrainGrpoSpec)  # of the job's kind
         read = read_rows(task.dataset / config.split / "train.json")
         about = {"objective": "grpo", "grpo": order.grpo.model_dump(mode="json")}
         parts = [read.digest, premises.name, order.lean.kind, json.dumps(about, sort_keys=True)]

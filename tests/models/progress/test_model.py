@@ -9,8 +9,7 @@ from transformers import AutoModelForSequenceClassification
 
 from pipeline.lean.tactic_text import Step
 from pipeline.models.errors import CheckpointError, ConfigError, ModelError
-from pipeline.models.progress.model import ProgressModel
-from pipeline.models.progress.text import progress_text
+from pipeline.models.progress.model import ProgressModel, progress_text
 from tests.models.progress.conftest import Trained
 from tests.support.tiny_models import make_tiny_causal
 

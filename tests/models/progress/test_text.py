@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline.lean.tactic_text import Step
-from pipeline.models.progress.text import fitting_text, progress_text
+from pipeline.models.progress.model import fitting_text, progress_text
 
 STEP = Step("h : p\n⊢ p ∧ q", "exact ⟨h, hq⟩", "intro h\nhave hq : q := by\n  simp")
 
