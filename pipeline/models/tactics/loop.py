@@ -27,6 +27,8 @@ from pipeline.models.tactics.requests import Completion, Decoding, likeliest_fir
 from store.text import first_line
 
 _SEEDS = 1 << 64
+_MOST_SCORES = 1 << 29
+"""Numbers of a beam search's batch: `generate` keeps those of every token at every step to add some of them up."""
 _log = logging.getLogger(__name__)
 
 
@@ -76,7 +78,13 @@ class TransformersLoop:
             rows = count * decoding.candidates
             # More padding than text costs more than another batch.
             alike = longest <= 2 * shortest + 64
-            return alike and rows <= self._max_rows and rows * (longest + most) <= self._max_tokens
+            kept = rows * most * self._model.config.vocab_size if _searches(decoding) else 0
+            return (
+                alike
+                and kept <= _MOST_SCORES
+                and rows <= self._max_rows
+                and rows * (longest + most) <= self._max_tokens
+            )
 
         result: list[list[Completion]] = [[]] * len(prompts)
         # An oversized prompt fails at once, not after all the others.
@@ -116,36 +124,34 @@ class TransformersLoop:
         beginning: Sequence[int],
     ) -> list[list[Completion]]:
         candidates = decoding.candidates
-        searches = decoding.mode == "beams" and candidates > 1
+        searches = _searches(decoding)
         # A beam search multiplies its rows by itself.
         given = self._read(prompts, beginning, candidates, copies=1 if searches else candidates)
         begun = given.pop("begun")
-        scores = (
-            _BeamScores(candidates, begun, self.ends)
-            if searches
-            else _Draws(decoding, seeds, most, self.ends, self._model.device)
-        )
+        draws = _Draws(decoding, seeds, most, self.ends, self._model.device)
         request = GenerationConfig(
             max_new_tokens=most,
             do_sample=False,
             eos_token_id=self.ends,
             pad_token_id=self._pad,
             decoder_start_token_id=getattr(self._model.config, "decoder_start_token_id", None),
+            num_beams=candidates if searches else 1,
+            num_return_sequences=candidates if searches else 1,
             # Ranked by their log-probability, whatever their length.
-            **(
-                {"num_beams": candidates, "num_return_sequences": candidates, "length_penalty": 0.0}
-                if searches
-                else {}
-            ),
+            length_penalty=0.0,
+            return_dict_in_generate=True,
+            output_scores=searches,
         )
         with _asked_alone(self._model):
             result = self._model.generate(
-                **given, generation_config=request, logits_processor=LogitsProcessorList([scores])
+                **given,
+                generation_config=request,
+                logits_processor=LogitsProcessorList([] if searches else [draws]),
             )
+        totals = result.sequences_scores if searches else draws.totals
         completions = []
-        for number, row in enumerate(result[:, begun:].tolist()):
+        for row, total in zip(result.sequences[:, begun:].tolist(), totals.tolist(), strict=True):
             at = next((place for place, token in enumerate(row) if token in self.ends), None)
-            total = scores.total(number, row if at is None else row[: at + 1])
             completions.append(Completion(tuple(row[:at]), total, at is not None and not math.isnan(total)))
         return [
             likeliest_first(completions[first : first + candidates])
@@ -201,7 +207,7 @@ def _asked_alone(model: Any) -> Iterator[None]:
 class _Draws:
     """Draws each row's next token from its own numbers, or takes the likeliest, and adds up the log-probabilities.
 
-    Its result leaves `generate` one token to take.
+    Its result leaves `generate` one token to take. `totals` are those of the rows.
     """
 
     def __init__(
@@ -214,7 +220,7 @@ class _Draws:
             self._draws = torch.from_numpy(drawn).to(device)
         self._temperature = decoding.temperature
         self._ends = torch.tensor(list(ends), device=device)
-        self._totals = torch.zeros(len(streams), dtype=torch.float64, device=device)
+        self.totals = torch.zeros(len(streams), dtype=torch.float64, device=device)
         self._ended = torch.zeros(len(streams), dtype=torch.bool, device=device)
         self._at = 0
 
@@ -223,7 +229,7 @@ class _Draws:
         chosen = logp.nan_to_num(-math.inf).argmax(dim=-1) if self._draws is None else self._drawn(logp)
         gained = logp.gather(1, chosen[:, None]).squeeze(1).double()
         # NaN stays NaN in the sum, and marks the row.
-        self._totals += torch.where(self._ended, 0.0, gained)
+        self.totals += torch.where(self._ended, 0.0, gained)
         chosen = torch.where(gained.isnan(), self._ends[0], chosen)
         self._ended |= torch.isin(chosen, self._ends)
         self._at += 1
@@ -238,53 +244,9 @@ class _Draws:
         # The last possible one, should rounding lead beyond it.
         return torch.minimum(places, (upto < upto[:, -1:]).sum(dim=-1, keepdim=True)).squeeze(1)
 
-    def total(self, number: int, _answer: Sequence[int]) -> float:
-        """Return the log-probability of a row."""
-        return float(self._totals[number])
 
-
-class _BeamScores:
-    """Adds up the log-probabilities of beams; `generate` itself would keep those of every token for it."""
-
-    def __init__(self, beams: int, begun: int, ends: Sequence[int]) -> None:
-        self._beams = beams
-        self._begun = begun
-        self._ends = list(ends)
-        self._rows: dict[tuple[int, ...], int] = {}
-        self._sums: list[float] = []
-        self._scores: Tensor | None = None
-        self._ended: dict[tuple[int, ...], float] = {}
-        self._broken: set[int] = set()
-
-    def __call__(self, ids: Tensor, scores: Tensor) -> Tensor:
-        broken = scores.isnan().any(dim=1)
-        if broken.any():
-            self._broken |= {row // self._beams for row in broken.nonzero().squeeze(1).tolist()}
-            # Such a search has no answer; it ends here.
-            scores = scores.masked_fill(broken[:, None], -math.inf)
-            scores[broken, self._ends[0]] = 0.0
-        keys = [(number // self._beams, *row) for number, row in enumerate(ids[:, self._begun :].tolist())]
-        # Each row is one of the step before and a token more; only `generate` knows its choice among equals.
-        self._sums = [0.0 for _ in keys] if self._scores is None else self._grown(keys)
-        self._rows = {key: number for number, key in enumerate(keys)}
-        self._scores = scores
-        for key, total, ends in zip(keys, self._sums, scores[:, self._ends].tolist(), strict=True):
-            self._ended |= {(*key, end): total + score for end, score in zip(self._ends, ends, strict=True)}
-        return scores
-
-    def _grown(self, keys: Sequence[tuple[int, ...]]) -> list[float]:
-        """Return the sums of rows, each a row of the last step and one token."""
-        assert self._scores is not None
-        before = [self._rows[key[:-1]] for key in keys]
-        steps = self._scores[before, [key[-1] for key in keys]].tolist()
-        return [self._sums[row] + step for row, step in zip(before, steps, strict=True)]
-
-    def total(self, number: int, answer: Sequence[int]) -> float:
-        """Return the log-probability of a row's answer, its end mark with it."""
-        key = (number // self._beams, *answer)
-        if key[0] in self._broken:
-            return math.nan
-        return self._ended[key] if key in self._ended else self._grown([key])[0]
+def _searches(decoding: Decoding) -> bool:
+    return decoding.mode == "beams" and decoding.candidates > 1
 
 
 def ends_of(model: Any, end: int) -> list[int]:
