@@ -37,8 +37,8 @@ from pipeline.endpoint.dialect import (
     complaint,
     read_answer,
 )
-from pipeline.endpoint.errors import EndpointError, ExternalError, Usage
-from pipeline.endpoint.spending import Prices, Reservation, Spending
+from pipeline.endpoint.errors import EndpointError, ExternalError, SpendingError, Usage
+from pipeline.endpoint.spending import Reservation, Spending
 from pipeline.http_client import HttpClient, NoAnswerError, NoAnswerReason
 from pipeline.jobs.specs import EndpointSpec
 from pipeline.redact import redact
@@ -48,6 +48,7 @@ _log = logging.getLogger(__name__)
 _OVERLOADED = frozenset({429, 500, 502, 503, 504, 529})
 _BACKOFF = Backoff(1.0, 60.0)
 _GATEWAY_TIMEOUT = 504
+_MILLION = 1_000_000
 _CONNECT_TIMEOUT_S = 10.0
 LONGEST_ANSWER_BYTES = 8 << 20
 """Longer answers are not read."""
@@ -138,23 +139,21 @@ class ChatClient:
         *,
         concurrency: int = 4,
         key: str | None = None,
-        spending: Spending | None = None,
-        answers: PaidAnswers | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """Args:
-        endpoint: its address, its model, and the limits of a request.
+        endpoint: its address, its model, and the limits of a request and of its cost.
         concurrency: requests under way at once.
         key: a bearer token; None: no key.
-        spending: the budget; None: costs are not counted.
-        answers: earlier paid answers, for reuse; None: none are kept.
         sleep, clock, now, jitter: the time, for tests; jitter is from 0 to 1.
 
         Raises:
             EndpointError: the address cannot be used, or the key would go over the net unencrypted.
+            SpendingError: the cap cannot be enforced.
+            AnswersError: paid answers cannot be kept.
         """
         try:
             checked_address(endpoint.base_url)
@@ -170,8 +169,14 @@ class ChatClient:
         self.endpoint = endpoint
         self._url = requests_url(endpoint.base_url)
         self._key = key
-        self._spending = spending or Spending()
-        self._answers = answers
+        if endpoint.cap_usd is not None and self._usd((0, 0)) is None:
+            raise SpendingError(
+                f"cap_usd is {endpoint.cap_usd:g} and no prices are set, so that it is unknown when it is reached. Set "
+                "usd_per_million_prompt and usd_per_million_completion to what the endpoint charges (0 for a free "
+                "one), or remove cap_usd"
+            )
+        self._spending = Spending(ledger=endpoint.ledger, cap_usd=endpoint.cap_usd, now=now)
+        self._answers = None if endpoint.answers is None else PaidAnswers(endpoint.answers)
         # A reused answer costs nothing more.
         self._counted: set[str] = set()
         self._sleep, self._clock, self._now, self._jitter = sleep, clock, now, jitter
@@ -278,14 +283,14 @@ class ChatClient:
                 most = (call.ask.most_prompt_tokens, call.ask.max_tokens * wanted)
                 if (kept := await self._paid_answer(name)) is not None:
                     if name not in self._counted:
-                        call.usage += self._spending.usage(most, kept.tokens)
+                        call.usage += self._cost(most, kept.tokens)
                         self._counted.add(name)
                     return kept
                 body = self._dialect.body(self.endpoint.model, call.ask, wanted)
                 # The ledger is written in a thread: another process may hold its lock, and the disk is slow. A
                 # cancelled caller leaves the reservation: the endpoint may be writing already.
                 reserved = await asyncio.to_thread(
-                    partial(self._spending.reserve, *most, model=self.endpoint.model)
+                    partial(self._spending.reserve, self._usd(most), spender=self.endpoint.model)
                 )
                 reply = await self._sent(body, call)
             if isinstance(reply, _Reply) and reply.status == 200:
@@ -295,13 +300,15 @@ class ChatClient:
                     text = str(error)
                 else:
                     self._counted.add(name)
-                    call.usage += await asyncio.to_thread(
-                        self._book, reserved, answer.tokens, name, reply.data
-                    )
+                    usage = self._cost(most, answer.tokens)
+                    await asyncio.to_thread(self._book, reserved, usage, name, reply.data)
+                    call.usage += usage
                     return answer
                 reply = _NoReply("not_understood", text, paid=True, final=True)
             if reply.paid:
-                call.usage += await asyncio.to_thread(self._spending.book, reserved, None)
+                usage = self._cost(most, None)
+                await asyncio.to_thread(self._spending.book, reserved, usage)
+                call.usage += usage
             else:
                 await asyncio.to_thread(self._spending.release, reserved)
             if isinstance(reply, _Reply) and reply.status in (400, 422):
@@ -324,7 +331,20 @@ class ChatClient:
             )
             return None
 
-    def _book(self, reserved: Reservation, tokens: tuple[int, int] | None, name: str, reply: bytes) -> Usage:
+    def _usd(self, tokens: tuple[int, int]) -> float | None:
+        """Return the cost of prompt and completion; None without prices."""
+        prompt = self.endpoint.usd_per_million_prompt
+        completion = self.endpoint.usd_per_million_completion
+        if prompt is None or completion is None:
+            return None
+        return (tokens[0] * prompt + tokens[1] * completion) / _MILLION
+
+    def _cost(self, most: tuple[int, int], counted: tuple[int, int] | None) -> Usage:
+        """Return the cost of an answer: by the endpoint's counts of tokens, else by the maximum."""
+        tokens = counted or most
+        return Usage(*tokens, self._usd(tokens), estimated=counted is None)
+
+    def _book(self, reserved: Reservation, usage: Usage, name: str, reply: bytes) -> None:
         """Keep a reply and book its cost; a kill between the two leaves the reservation, which counts in full.
 
         A reply with the key in it is not kept: the key is written to no disk.
@@ -332,7 +352,7 @@ class ChatClient:
         repeats_key = self._key is not None and self._key.encode() in reply
         if self._answers is not None and name and not repeats_key:
             self._answers.put(name, reply)
-        return self._spending.book(reserved, tokens)
+        self._spending.book(reserved, usage)
 
     async def _sent(self, body: dict[str, object], call: _Call) -> _Reply | _NoReply:
         """Send a request once. Return a failure instead of raising it: an exception would hold the request's key."""
@@ -439,9 +459,5 @@ def open_client(spec: EndpointSpec, *, concurrency: int = 4) -> ChatClient:
         ExternalError: the address is invalid, the key cannot be used, the cap cannot be enforced, or paid answers
             cannot be kept.
     """
-    prompt, completion = spec.usd_per_million_prompt, spec.usd_per_million_completion
-    prices = None if prompt is None or completion is None else Prices(prompt, completion)
-    spending = Spending(ledger=spec.ledger, prices=prices, cap_usd=spec.cap_usd)
     key = read_key(credential=spec.credential, variable=spec.key_variable)
-    answers = None if spec.answers is None else PaidAnswers(spec.answers)
-    return ChatClient(spec, concurrency=concurrency, key=key, spending=spending, answers=answers)
+    return ChatClient(spec, concurrency=concurrency, key=key)

@@ -1,4 +1,4 @@
-"""The budget of external models: a cap for each UTC day, shared by all processes.
+"""The budget of external models and programs: a cap for each UTC day, shared by all processes.
 
 Before a request its maximum cost is reserved, afterwards the real amount is booked. Both are lines of an append-only
 ledger with a file for each day, written under a lock. An unsettled reservation (the process was killed: the endpoint
@@ -23,132 +23,74 @@ from pipeline.endpoint.errors import RequestAboveCapError, SpendingCapError, Spe
 from store.files import lock, sync
 
 _log = logging.getLogger(__name__)
-_MILLION = 1_000_000
 # Sums of many small amounts are not exact.
 _ROUNDING_USD = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Prices:
-    """US dollars for a million tokens."""
-
-    usd_per_million_prompt: float
-    usd_per_million_completion: float
-
-    def usd(self, prompt_tokens: int, completion_tokens: int) -> float:
-        """Return the cost of tokens."""
-        return (
-            prompt_tokens * self.usd_per_million_prompt + completion_tokens * self.usd_per_million_completion
-        ) / _MILLION
-
-
-@dataclass(frozen=True, slots=True)
 class Reservation:
-    """The maximum cost of a request; `usd` is None without prices."""
+    """The maximum cost of a request; `usd` is None if it is unknown."""
 
     id: str
     day: str
-    prompt_tokens: int
-    completion_tokens: int
     usd: float | None
 
 
 class Spending:
-    """The prices of one model, and a ledger shared with others. For several threads and processes."""
+    """A cap, and a ledger shared with others. For several threads and processes."""
 
     def __init__(
         self,
         *,
         ledger: Path | None = None,
-        prices: Prices | None = None,
         cap_usd: float | None = None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Args:
         ledger: the path of the ledger; each day's file has its name with the day added; None: no ledger, and so no cap.
-        prices: of the model; None: unknown, and so no cap.
         cap_usd: for a UTC day, over everything in the ledger; None: no cap.
         now: the time, with its zone.
 
         Raises:
             SpendingError: the cap cannot be enforced.
         """
-        if cap_usd is not None:
-            if prices is None:
-                raise SpendingError(
-                    f"cap_usd is {cap_usd:g} and no prices are set, so that it is unknown when it is reached. Set "
-                    "usd_per_million_prompt and usd_per_million_completion to what the endpoint charges (0 for a free "
-                    "one), or remove cap_usd"
-                )
-            if ledger is None:
-                raise SpendingError("cap_usd is set and there is no ledger to hold it with; set ledger")
-        self.prices = prices
+        if cap_usd is not None and ledger is None:
+            raise SpendingError("cap_usd is set and there is no ledger to hold it with; set ledger")
         self.cap_usd = cap_usd
         self._ledger = ledger
         self._now = now
 
-    def reserve(self, prompt_tokens: int, completion_tokens: int, *, model: str = "") -> Reservation:
+    def reserve(self, usd: float | None, *, spender: str = "") -> Reservation:
         """Reserve the maximum cost of a request.
 
         Raises:
             SpendingCapError: the day's cap is too low; `RequestAboveCapError`: every day's is.
             SpendingError: the ledger cannot be read or written.
         """
-        usd = None if self.prices is None else self.prices.usd(prompt_tokens, completion_tokens)
-        return self._reserve(prompt_tokens, completion_tokens, usd, model)
-
-    def reserve_usd(self, usd: float, *, what: str) -> Reservation:
-        """Reserve a fixed amount, for work that is not counted in tokens.
-
-        Raises:
-            SpendingCapError, SpendingError: see `reserve`.
-        """
-        return self._reserve(0, 0, usd, what)
-
-    def _reserve(
-        self, prompt_tokens: int, completion_tokens: int, usd: float | None, model: str
-    ) -> Reservation:
         at = self._now().astimezone(UTC)
-        reservation = Reservation(
-            uuid.uuid4().hex, at.date().isoformat(), prompt_tokens, completion_tokens, usd
-        )
+        reservation = Reservation(uuid.uuid4().hex, at.date().isoformat(), usd)
         if self._ledger is None:
             return reservation
         with self._locked(reservation.day) as descriptor:
             if self.cap_usd is not None and usd is not None:
                 self._check(descriptor, usd, at)
-            asked = {"prompt_tokens": prompt_tokens, "completion_tokens": completion_tokens, "usd": usd}
-            line = {"kind": "reserved", "id": reservation.id, "at": at.isoformat(), **asked, "model": model}
+            line = {
+                "kind": "reserved",
+                "id": reservation.id,
+                "at": at.isoformat(),
+                "usd": usd,
+                "spender": spender,
+            }
             self._append(descriptor, line)
         return reservation
 
-    def book(self, reserved: Reservation, usage: tuple[int, int] | None) -> Usage:
-        """Settle a reservation with the endpoint's counts of tokens (prompt, completion).
-
-        None: without numbers, or for a lost answer, the whole reservation is booked.
+    def book(self, reserved: Reservation, usage: Usage) -> None:
+        """Settle a reservation with the cost.
 
         Raises:
             SpendingError: the ledger cannot be written. The reservation then stands.
         """
-        booked = self.usage((reserved.prompt_tokens, reserved.completion_tokens), usage)
-        self._settle({"kind": "booked", **asdict(booked)}, reserved)
-        return booked
-
-    def book_usd(self, reserved: Reservation, usd: float | None) -> None:
-        """Settle a reservation with the spender's own statement of its cost: at least the reservation, at most the
-        spender's cap, since the statement is untrusted and the ledger is shared.
-
-        Raises:
-            SpendingError: the ledger cannot be written. The reservation then stands.
-        """
-        said = min(usd or 0.0, self.cap_usd or 0.0)
-        booked = Usage(usd=max(reserved.usd or 0.0, said), estimated=usd is None)
-        self._settle({"kind": "booked", **asdict(booked)}, reserved)
-
-    def usage(self, most: tuple[int, int], counted: tuple[int, int] | None) -> Usage:
-        """Return the cost of an answer: by the endpoint's counts, else by the maximum."""
-        usd = None if self.prices is None else self.prices.usd(*(counted or most))
-        return Usage(*(counted or most), usd, estimated=counted is None)
+        self._settle({"kind": "booked", **asdict(usage)}, reserved)
 
     def release(self, reserved: Reservation) -> None:
         """Give a reservation back: the request cost nothing.

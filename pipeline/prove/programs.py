@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.endpoint.errors import ExternalError, SpendingCapError, Usage
-from pipeline.endpoint.spending import Prices, Spending
+from pipeline.endpoint.spending import Spending
 from pipeline.jobs.protocol import JobError
 from pipeline.jobs.specs import EarlierAttempt, ProgramSpec
 from pipeline.lean.backend import LeanBackend
@@ -51,8 +51,6 @@ _NAMED = 5
 _DEEPEST = 200
 _MARKS = re.compile(r"</?a>")
 """Marks around the declared name in a premise's code."""
-_FREE = Prices(0.0, 0.0)
-"""Of tokens: a program is counted by runs."""
 
 
 class RefusedEditError(Exception):
@@ -117,7 +115,7 @@ class ProgramAuthor:
         self._scratch = scratch
         self._secrets = {given.key_variable: key} if given.key_variable and key else {}
         self._earlier = earlier or {}
-        self._spending = Spending(ledger=given.ledger, prices=_FREE, cap_usd=given.cap_usd)
+        self._spending = Spending(ledger=given.ledger, cap_usd=given.cap_usd)
 
     async def write(self, ask: WholeAsk) -> AuthorAnswers:
         """Run the program; return its text in the sorry's place (`whole_proof.Author`).
@@ -155,13 +153,16 @@ class ProgramAuthor:
         with stop, self._checkout() as folder:
             checkout = folder / "checkout"
             before = dict(_files(checkout))
-            reserved = self._spending.reserve_usd(self._given.usd_per_run, what=self._name)
+            reserved = self._spending.reserve(self._given.usd_per_run, spender=self._name)
             try:
                 outcome, used, refusals = self._execute(ask, folder, bounds, stop)
             except SandboxError:
                 self._spending.release(reserved)  # nothing was run
                 raise
-            self._spending.book_usd(reserved, used.usd)
+            # Its word is untrusted: it costs the settings' price at least, and at most the day that all share.
+            said = min(used.usd or 0.0, self._given.cap_usd or 0.0)
+            cost = Usage(usd=max(self._given.usd_per_run, said), estimated=used.usd is None)
+            self._spending.book(reserved, cost)
             changed = _changes(before, dict(_files(checkout)), str(self._folder / ask.path))
             try:
                 text, refused = self._written(ask, checkout), ""

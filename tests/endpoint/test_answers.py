@@ -7,6 +7,7 @@ import os
 import stat
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,6 @@ from pipeline.endpoint.answers import KEPT_S, PaidAnswers
 from pipeline.endpoint.client import Chat, ChatClient
 from pipeline.endpoint.dialect import Ask
 from pipeline.endpoint.errors import AnswersError
-from pipeline.endpoint.spending import Prices, Spending
 from pipeline.jobs.specs import EndpointSpec
 from tests.support.chat_server import ChatServer, Fails, Says
 
@@ -27,14 +27,15 @@ def asked(
     *asks: Ask,
     model: str = "m",
     key: str | None = None,
-    spending: Spending | None = None,
+    **costs: Any,
 ) -> list[Chat]:
     """Ask with a client of its own, as a job that begins again does."""
 
     async def main() -> list[Chat]:
-        endpoint = EndpointSpec(base_url=server.url, model=model, retries=0)
-        answers = PaidAnswers(folder / "answers")
-        async with ChatClient(endpoint, key=key, answers=answers, spending=spending) as client:
+        endpoint = EndpointSpec(
+            base_url=server.url, model=model, retries=0, answers=folder / "answers", **costs
+        )
+        async with ChatClient(endpoint, key=key) as client:
             return [await client.complete(ask) for ask in asks]
 
     return asyncio.run(main())
@@ -66,10 +67,10 @@ def test_another_request_is_another_one_and_without_a_seed_each_is(tmp_path: Pat
 
 def test_what_is_paid_needs_no_room_in_the_day_s_cap(tmp_path: Path) -> None:
     with ChatServer([Says("rfl", usage=(10, 2))]) as server:
-        spending = Spending(ledger=tmp_path / "ledger", prices=Prices(1.0, 1.0))
-        asked(tmp_path, server, ASK, spending=spending)
-        spent = Spending(ledger=tmp_path / "ledger", prices=Prices(1.0, 1.0), cap_usd=0.0)
-        assert asked(tmp_path, server, ASK, spending=spent)[0].texts == ("rfl",)
+        costs: dict[str, Any] = {"usd_per_million_prompt": 1.0, "usd_per_million_completion": 1.0}
+        costs["ledger"] = tmp_path / "ledger"
+        asked(tmp_path, server, ASK, **costs)
+        assert asked(tmp_path, server, ASK, **costs, cap_usd=0.0)[0].texts == ("rfl",)
 
 
 def test_a_damaged_answer_is_asked_for_again_and_an_old_one_goes(tmp_path: Path) -> None:

@@ -9,15 +9,15 @@ import logging
 import traceback
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
 from pipeline.endpoint.address import requests_url
 from pipeline.endpoint.client import LONGEST_ANSWER_BYTES, Chat, ChatClient
 from pipeline.endpoint.dialect import Ask
-from pipeline.endpoint.errors import EndpointError, SpendingCapError
-from pipeline.endpoint.spending import Prices, Spending, file_of
+from pipeline.endpoint.errors import EndpointError, SpendingCapError, SpendingError
+from pipeline.endpoint.spending import Spending, file_of
 from pipeline.jobs.specs import EndpointSpec
 from tests.support.chat_server import ChatServer, Fails, PassingTime, Reply, Says, Sends, Silence
 
@@ -35,6 +35,11 @@ def endpoint(server: ChatServer, *, retries: int = 2, timeout_s: float = 5.0) ->
     return EndpointSpec(base_url=server.url, model="org/model", retries=retries, timeout_s=timeout_s)
 
 
+def priced(server: ChatServer, ledger: Path, **changes: Any) -> EndpointSpec:
+    prices = {"usd_per_million_prompt": 1.0, "usd_per_million_completion": 10.0, "cap_usd": 1.0}
+    return endpoint(server).model_copy(update={**prices, "ledger": ledger, **changes})
+
+
 def asked(
     time: PassingTime,
     server: ChatServer,
@@ -42,14 +47,12 @@ def asked(
     *,
     key: str | None = None,
     where: EndpointSpec | None = None,
-    spending: Spending | None = None,
 ) -> T:
     async def main() -> T:
         async with ChatClient(
             where or endpoint(server),
             concurrency=2,
             key=key,
-            spending=spending,
             sleep=time.sleep,
             clock=time.clock,
             now=time.now,
@@ -349,9 +352,8 @@ def test_each_request_is_reserved_before_and_settled_after_it(
     time: PassingTime, tmp_path: Path, script: list[Reply], kinds: list[str]
 ) -> None:
     ledger = tmp_path / "ledger.jsonl"
-    spending = Spending(ledger=ledger, prices=Prices(1.0, 10.0), cap_usd=1.0, now=time.now)
     with ChatServer(script) as server, contextlib.suppress(EndpointError):
-        asked(time, server, lambda client: client.complete(ASK), spending=spending)
+        asked(time, server, lambda client: client.complete(ASK), where=priced(server, ledger))
     result = [
         json.loads(line)["kind"]
         for line in file_of(ledger, time.now().date().isoformat()).read_text().splitlines()
@@ -361,8 +363,6 @@ def test_each_request_is_reserved_before_and_settled_after_it(
 
 
 def test_a_request_that_is_called_back_counts_as_paid_for(time: PassingTime, tmp_path: Path) -> None:
-    spending = Spending(ledger=tmp_path / "l", prices=Prices(1.0, 10.0), cap_usd=1.0, now=time.now)
-
     async def call_back(client: ChatClient) -> None:
         asking = asyncio.create_task(client.complete(ASK))
         while not server.requests:  # noqa: ASYNC110 - the server is a thread of its own
@@ -372,20 +372,20 @@ def test_a_request_that_is_called_back_counts_as_paid_for(time: PassingTime, tmp
             await asking
 
     with ChatServer([Silence()]) as server:
-        asked(time, server, call_back, spending=spending)
-    assert spending.spent_usd() > 64 * 10.0 / 1_000_000
+        asked(time, server, call_back, where=priced(server, tmp_path / "l"))
+    assert Spending(ledger=tmp_path / "l", now=time.now).spent_usd() > 64 * 10.0 / 1_000_000
 
 
 def test_a_cap_that_is_reached_asks_nothing_more(time: PassingTime, tmp_path: Path) -> None:
-    spending = Spending(ledger=tmp_path / "l", prices=Prices(0.0, 10.0), cap_usd=0.001, now=time.now)
-
     async def until_refused(client: ChatClient) -> None:
         while True:
             await client.complete(ASK)
 
     # 64 tokens are reserved each time, 40 are used: after one answer there is no room for another.
-    with ChatServer([Says("x", usage=(1, 40))]) as server, pytest.raises(SpendingCapError):
-        asked(time, server, until_refused, spending=spending)
+    with ChatServer([Says("x", usage=(1, 40))]) as server:
+        where = priced(server, tmp_path / "l", usd_per_million_prompt=0.0, cap_usd=0.001)
+        with pytest.raises(SpendingCapError):
+            asked(time, server, until_refused, where=where)
     assert len(server.requests) == 1
 
 
@@ -464,3 +464,8 @@ def test_the_whole_address_may_be_given() -> None:
     # LeanDojo-v2's constant is one.
     whole = "https://router.huggingface.co/v1/chat/completions"
     assert requests_url(whole) == requests_url("https://router.huggingface.co/v1/") == whole
+
+
+def test_a_cap_without_prices_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpendingError, match="no prices are set"):
+        ChatClient(EndpointSpec(base_url="https://host/v1", model="m", cap_usd=1.0, ledger=tmp_path / "l"))

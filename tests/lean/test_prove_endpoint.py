@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.endpoint.spending import Prices, Spending
+from pipeline.endpoint.spending import Spending
 from pipeline.jobs.protocol import JobError
 from tests.support.chat_server import ChatServer, Fails, Reply, Says, Sends, Silence
 from tests.support.lean import scripted
@@ -63,7 +63,7 @@ def test_an_endpoint_s_proofs_are_recorded_with_their_cost(tmp_path: Path) -> No
 
 def test_a_spent_day_fails_the_job_until_tomorrow_and_no_sorry(tmp_path: Path) -> None:
     ledger = tmp_path / "spending.jsonl"
-    Spending(ledger=ledger, prices=Prices(1.0, 1.0)).reserve(1_000_000, 0)
+    Spending(ledger=ledger).reserve(1.0)
     capped: dict[str, Any] = {"cap_usd": 1.0, "ledger": str(ledger)}
     with ChatServer([]) as server:
         error = failure(parameters(tmp_path, SOURCE, **external(server, **capped)), tmp_path / "job")

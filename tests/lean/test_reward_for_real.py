@@ -32,7 +32,7 @@ def reward(real_lean: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def outcomes(reward: LeanReward, *asked: tuple[str, str]) -> list[str]:
     found = reward.judge([CompletionRow(state, text, {}) for state, text in asked])
-    return ["unjudged" if one is None else one.outcome for one in found]
+    return [one or "unjudged" for one in found]
 
 
 def test_lean_rewards_what_proves_and_no_step_that_leaves_what_is_not_closed(reward: LeanReward) -> None:

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pipeline.lean import goal_text
 from pipeline.lean.backend import LeanBackend, find_leans
@@ -41,10 +41,8 @@ class GoalContext:
     preamble: str = ""
 
 
-class Places(Protocol):
-    """Returns the place of a row's goal; None if unknown."""
-
-    def __call__(self, row: Mapping[str, Any]) -> GoalContext | None: ...
+Places = Callable[[Mapping[str, Any]], GoalContext | None]
+"""Returns the place of a row's goal; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +164,6 @@ class _SourcePieces:
     """A file in declarations: each one's preamble, and the texts from one to the next, to send to processes.
 
     The pieces are the same for all its theorems, so a process at one theorem continues to a later one.
-    a later one.
     """
 
     data: bytes

@@ -164,9 +164,7 @@ class RewardTraining(TacticTraining):
     def facts(self, fitted: FitResult) -> dict[str, Any]:
         """Return the fields of a checkpoint about this training, the judging Lean's among them."""
         lean = self.reward
-        judged = (
-            {"counts": dict(lean.counts), "cached": lean.cached} if isinstance(lean, LeanReward) else None
-        )
+        judged = {"counts": dict(lean.counts)} if isinstance(lean, LeanReward) else None
         return {**super().facts(fitted), "lean": judged}
 
     def trainer(self, examples: list[dict[str, Any]], saves: Saves) -> Any:
@@ -224,7 +222,7 @@ def _beyond_finishers(examples: list[dict[str, Any]], lean: LeanReward, run: Pat
     for first in range(len(closed), len(examples), _JUDGED_TOGETHER):
         part = examples[first : first + _JUDGED_TOGETHER]
         asked = [CompletionRow(one["problem"], finisher, one) for one in part for finisher in FINISHERS]
-        closes = [one is not None and one.outcome == "closed" for one in lean.judge(asked)]
+        closes = [one == "closed" for one in lean.judge(asked)]
         found = [any(closes[at : at + len(FINISHERS)]) for at in range(0, len(closes), len(FINISHERS))]
         # Near a time limit processes get different answers, but must learn from the same goals.
         closed += of_first(found)

@@ -128,19 +128,5 @@ def beginning_with(prefix: str, found: Suggestions) -> Suggestions:
 
 
 def text_of(completion: Any) -> str:
-    """Return a completion's text: of a string, or of the last message of a chat's list.
-
-    Raises:
-        TypeError: it is neither.
-    """
-    if isinstance(completion, str):
-        return completion
-    if isinstance(completion, list) and all(isinstance(message, dict) for message in completion):
-        content = completion[-1].get("content") if completion else ""
-        if content is None:
-            return ""
-        if isinstance(content, str):
-            return content
-        if isinstance(content, list):
-            return "".join(part.get("text", "") for part in content if isinstance(part, dict))
-    raise TypeError(f"a completion is a string or a list of messages, not {type(completion).__name__}")
+    """Return the text of TRL's completion: a string, or a chat's list, whose last message counts."""
+    return completion if isinstance(completion, str) else str(completion[-1]["content"] or "")

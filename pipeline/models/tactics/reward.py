@@ -28,11 +28,10 @@ from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from pipeline.lean.client.errors import LimitReached, ReplDied, ReplError, ReplRefused, ReplStartError
-from pipeline.lean.client.messages import TacticFailed, TacticParseError
 from pipeline.lean.goal_text import goals_key
 from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import PoolClosed, ReplPool
-from pipeline.lean.pool.session import Session, SetupFailed, State, Stepped, TacticKilled
+from pipeline.lean.pool.session import Session, SetupFailed, State, Stepped
 from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.tactic_text import read_tactic
 from pipeline.loop_thread import LoopThread
@@ -61,18 +60,6 @@ REWARDS: Mapping[Outcome, float] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """The outcome of a completion, and Lean's words of refusal."""
-
-    outcome: Outcome
-    why: str = ""
-
-    @property
-    def reward(self) -> float:
-        return REWARDS[self.outcome]
-
-
-@dataclass(frozen=True, slots=True)
 class CompletionRow:
     """A completion on its goal; `row` has the goal's path and position."""
 
@@ -86,8 +73,6 @@ class LeanReward:
 
     Attributes:
         counts: the number of completions with each outcome, and "unjudged".
-        cached: the number of earlier verdicts among them.
-        places: of the goals; may be set.
     """
 
     __name__ = "lean"
@@ -107,12 +92,10 @@ class LeanReward:
         batch_timeout_s: of one call; completions not judged by then get None.
         """
         self.counts: collections.Counter[str] = collections.Counter()
-        self.cached = 0
-        self.places = places
+        self._places = places
         self._limits = limits
         self._tactic_timeout_s = tactic_timeout_s
         self._batch_timeout_s = batch_timeout_s
-        self._known: dict[tuple[tuple[GoalContext, str], str], Verdict] = {}
         self._easy: dict[tuple[GoalContext, str], bool] = {}
         self._without: dict[tuple[GoalContext | None, str], str] = {}
         self._pool: ReplPool | None = None
@@ -134,7 +117,7 @@ class LeanReward:
 
         Raises:
             RewardError: Lean cannot be started at all.
-            TypeError: the dataset has no column "problem", or a completion is neither string nor messages.
+            TypeError: the dataset has no column "problem".
         """
         if problem is None:
             raise TypeError('the reward from Lean needs the goals: the dataset has no column "problem"')
@@ -148,33 +131,29 @@ class LeanReward:
         ]
         requests = [CompletionRow(*one) for one in zip(problem, completions, rows, strict=True)]
         verdicts = self.judge(requests)
-        counted = collections.Counter("unjudged" if one is None else one.outcome for one in verdicts)
+        counted = collections.Counter(one or "unjudged" for one in verdicts)
         self.counts += counted
         if (log_metric := columns.get("log_metric")) is not None:
             for name in ("closed", "progress", "open", "unjudged"):
                 log_metric(f"lean/{name}", counted[name] / max(1, len(verdicts)))
-        return [None if one is None else one.reward for one in verdicts]
+        return [None if one is None else REWARDS[one] for one in verdicts]
 
-    def judge(self, asked: Sequence[CompletionRow]) -> list[Verdict | None]:
+    def judge(self, asked: Sequence[CompletionRow]) -> list[Outcome | None]:
         """Judge completions together; None for an impossible judgement.
 
         Raises:
             RewardError: Lean cannot be started at all.
-            TypeError: a completion is neither string nor messages.
         """
-        verdicts: list[Verdict | None] = [None] * len(asked)
+        verdicts: list[Outcome | None] = [None] * len(asked)
         waiting: dict[tuple[GoalContext, str], dict[str, list[int]]] = {}
         for number, one in enumerate(asked):
             answer = read_tactic(text_of(one.completion))
             if answer.flaw is not None:
-                verdicts[number] = Verdict("no_tactic", answer.why)
-            elif refused := complaints(answer.tactic):
-                verdicts[number] = Verdict("forbidden", refused[0])
-            elif (place := self.places(one.row)) is None:
+                verdicts[number] = "no_tactic"
+            elif complaints(answer.tactic):
+                verdicts[number] = "forbidden"
+            elif (place := self._places(one.row)) is None:
                 self._leave_out(None, one.state, "its theorem is not where the dataset says")
-            elif (known := self._known.get(((place, one.state), answer.tactic))) is not None:
-                verdicts[number] = known
-                self.cached += 1
             elif (place, one.state) not in self._without:
                 waiting.setdefault((place, one.state), {}).setdefault(answer.tactic, []).append(number)
         if waiting:
@@ -205,12 +184,12 @@ class LeanReward:
 
     async def _judged(
         self, waiting: Mapping[tuple[GoalContext, str], Mapping[str, Sequence[int]]]
-    ) -> dict[tuple[tuple[GoalContext, str], str], Verdict]:
+    ) -> dict[tuple[tuple[GoalContext, str], str], Outcome]:
         """Judge the tactics of each goal in a session, all goals at once; unjudged ones are missing."""
         if self._pool is None:
             self._pool = ReplPool(self._limits)
         deadline = time.monotonic() + self._batch_timeout_s
-        result: dict[tuple[tuple[GoalContext, str], str], Verdict] = {}
+        result: dict[tuple[tuple[GoalContext, str], str], Outcome] = {}
         tasks = [
             asyncio.create_task(self._judge_goal(goal, list(tactics), result, deadline))
             for goal, tactics in waiting.items()
@@ -224,14 +203,13 @@ class LeanReward:
         for error in ended:
             if isinstance(error, BaseException) and not isinstance(error, asyncio.CancelledError):
                 raise error
-        self._known |= result
         return result
 
     async def _judge_goal(
         self,
         goal: tuple[GoalContext, str],
         tactics: Sequence[str],
-        found: dict[tuple[tuple[GoalContext, str], str], Verdict],
+        found: dict[tuple[tuple[GoalContext, str], str], Outcome],
         deadline: float,
     ) -> None:
         place, state = goal
@@ -281,55 +259,46 @@ class LeanReward:
 
     async def _try(
         self, session: Session, place: GoalContext, stated: Statement, root: State, tactic: str
-    ) -> Verdict:
+    ) -> Outcome:
         result = await session.tactic(root, tactic, timeout_s=self._tactic_timeout_s)
-        if isinstance(result, TacticParseError):
-            return Verdict("failed", result.text)
-        if isinstance(result, TacticFailed | TacticKilled):
-            return Verdict("failed", result.reason)
-        if result.has_sorry or result.has_unsafe:
-            session.release([result.state])
-            return Verdict("forbidden", "what it makes holds a sorry, or unsafe code")
-        goals = result.state.goals
-        if goals:
+        if not isinstance(result, Stepped):
+            return "failed"
+        try:
+            if result.has_sorry or result.has_unsafe:
+                return "forbidden"
             before = goals_key(root.goals)
-            same = any(goals_key((goal,)) == before for goal in goals)
-            judged = (
-                Verdict("repeated")
-                if same
-                else await self._left(session, place, stated, root, tactic, result.state)
-            )
+            if any(goals_key((goal,)) == before for goal in result.state.goals):
+                return "repeated"
+            if result.state.goals:
+                return await self._left(session, place, stated, root, tactic, result.state)
+        finally:
             session.release([result.state])
-            return judged
-        session.release([result.state])
         return await self._compiled(session, place, stated, tactic)
 
-    async def _compiled(self, session: Session, place: GoalContext, stated: Statement, proof: str) -> Verdict:
+    async def _compiled(self, session: Session, place: GoalContext, stated: Statement, proof: str) -> Outcome:
         """Judge tactics as the whole proof of the goal's theorem."""
         try:
             units = await session.process(stated.text(place, proof), timeout_s=self._tactic_timeout_s)
-        except (ReplRefused, ReplDied) as error:
-            return Verdict("failed", f"it does not compile as a proof: {error}")
-        complaint = next((message for unit in units for message in unit.errors), None)
-        if complaint is not None:
-            return Verdict("failed", f"it does not compile as a proof: {complaint.data}")
-        if any(unit.uses_sorry for unit in units):
-            return Verdict("forbidden", "the proof holds a sorry")
-        return Verdict("closed")
+        except (ReplRefused, ReplDied):
+            return "failed"
+        if any(unit.errors for unit in units):
+            return "failed"
+        return "forbidden" if any(unit.uses_sorry for unit in units) else "closed"
 
     async def _left(
         self, session: Session, place: GoalContext, stated: Statement, root: State, tactic: str, state: State
-    ) -> Verdict:
+    ) -> Outcome:
         """Judge a tactic by the fate of the goals in its state."""
         closing = await self._finished(session, state)
         if closing is None:
-            return Verdict("open", "what it leaves is not closed")
+            return "open"
         if (place, stated.goal) not in self._easy:
             self._easy[place, stated.goal] = await self._finished(session, root) is not None
         if self._easy[place, stated.goal]:
-            return Verdict("open", "what closes the rest closes the goal without it")
+            # What closes the rest closes the goal without it.
+            return "open"
         whole = await self._compiled(session, place, stated, "\n".join((tactic, *closing)))
-        return Verdict("progress" if whole.outcome == "closed" else "open", whole.why)
+        return "progress" if whole == "closed" else "open"
 
     async def _finished(self, session: Session, state: State) -> tuple[str, ...] | None:
         """Return the finishers of a state's goals, one after the other; None if one goal stays open."""

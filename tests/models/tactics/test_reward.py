@@ -12,7 +12,7 @@ import pytest
 from pipeline.lean.pool import PoolLimits
 from pipeline.models.errors import RewardError
 from pipeline.models.tactics.goals import GoalContext, bare_place, statement
-from pipeline.models.tactics.reward import CompletionRow, LeanReward, Verdict
+from pipeline.models.tactics.reward import CompletionRow, LeanReward
 from tests.support.lean.scripted import Script, backend, in_process
 
 SWAP = "p q : Prop\nh : p ∧ q\n⊢ q ∧ p"
@@ -65,46 +65,38 @@ def reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LeanRewa
         yield made
 
 
-def judged(reward: LeanReward, state: str, completion: Any) -> Verdict:
-    (verdict,) = reward.judge([CompletionRow(state, completion, {})])
-    assert verdict is not None
-    return verdict
-
-
 @pytest.mark.parametrize(
-    ("state", "completion", "expected", "why"),
+    ("state", "completion", "expected"),
     [
-        (SWAP, "exact ⟨h.2, h.1⟩", "closed", ""),
-        (SWAP, "```lean\nexact ⟨h.2, h.1⟩\n```", "closed", ""),
-        (SWAP, "exact ⟨h.2, h.1⟩ -- and the rest", "closed", ""),
-        (SWAP, [{"role": "assistant", "content": "exact ⟨h.2, h.1⟩"}], "closed", ""),
-        (SWAP, "constructor", "open", "what it leaves is not closed"),
-        (SWAP, "skip", "repeated", ""),
-        (SWAP, "have g := h", "repeated", ""),
-        (SWAP, "exact h", "failed", "type mismatch"),
-        (SWAP, "exact wrong", "failed", "it does not compile as a proof: unknown constant"),
-        (SWAP, "exact hidden", "forbidden", "what it makes holds a sorry, or unsafe code"),
-        (IMPLIES, "intro hp", "progress", ""),
-        (IMPLIES, "intro hp hq", "open", "it does not compile as a proof: don't know how"),
-        (ABSURD, "exfalso", "open", "what closes the rest closes the goal without it"),
-        (SWAP, "", "no_tactic", None),
-        (SWAP, " \n\t", "no_tactic", None),
-        (SWAP, "simp /- never closed", "no_tactic", None),
-        (SWAP, "\x07", "no_tactic", None),
-        (SWAP, "x " * 10_000, "no_tactic", None),
-        (SWAP, "sorry", "forbidden", None),
-        (SWAP, "constructor\n· sorry\n· exact h.1", "forbidden", None),
-        (SWAP, "native_decide", "forbidden", None),
-        (SWAP, "exact?", "forbidden", None),
-        (SWAP, "exact sorryAx _ false", "forbidden", None),
+        (SWAP, "exact ⟨h.2, h.1⟩", "closed"),
+        (SWAP, "```lean\nexact ⟨h.2, h.1⟩\n```", "closed"),
+        (SWAP, "exact ⟨h.2, h.1⟩ -- and the rest", "closed"),
+        (SWAP, [{"role": "assistant", "content": "exact ⟨h.2, h.1⟩"}], "closed"),
+        (SWAP, "constructor", "open"),
+        (SWAP, "skip", "repeated"),
+        (SWAP, "have g := h", "repeated"),
+        (SWAP, "exact h", "failed"),
+        (SWAP, "exact wrong", "failed"),
+        (SWAP, "exact hidden", "forbidden"),
+        (IMPLIES, "intro hp", "progress"),
+        (IMPLIES, "intro hp hq", "open"),
+        (ABSURD, "exfalso", "open"),
+        (SWAP, "", "no_tactic"),
+        (SWAP, " \n\t", "no_tactic"),
+        (SWAP, "simp /- never closed", "no_tactic"),
+        (SWAP, "\x07", "no_tactic"),
+        (SWAP, "x " * 10_000, "no_tactic"),
+        (SWAP, "sorry", "forbidden"),
+        (SWAP, "constructor\n· sorry\n· exact h.1", "forbidden"),
+        (SWAP, "native_decide", "forbidden"),
+        (SWAP, "exact?", "forbidden"),
+        (SWAP, "exact sorryAx _ false", "forbidden"),
     ],
 )
 def test_a_completion_earns_what_lean_says_of_it(
-    reward: LeanReward, state: str, completion: Any, expected: str, why: str | None
+    reward: LeanReward, state: str, completion: Any, expected: str
 ) -> None:
-    found = judged(reward, state, completion)
-    assert found.outcome == expected
-    assert found.why.startswith(why) if why else bool(found.why) == (why is None)
+    assert reward.judge([CompletionRow(state, completion, {})]) == [expected]
 
 
 def test_the_stated_values_are_what_trl_is_given(reward: LeanReward) -> None:
@@ -126,17 +118,15 @@ def test_the_stated_values_are_what_trl_is_given(reward: LeanReward) -> None:
     assert logged == {"lean/closed": 1 / 7, "lean/progress": 1 / 7, "lean/open": 1 / 7, "lean/unjudged": 0.0}
 
 
-def test_what_was_judged_is_remembered_and_asked_once(
+def test_the_same_tactics_get_the_same_verdicts_from_processes_that_start_again(
     reward: LeanReward, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = [CompletionRow(SWAP, text, {}) for text in ["exact h", "constructor", "exact h", "exact h  "]]
-    first = reward.judge(asked)
-    assert [one and one.outcome for one in first] == ["failed", "open", "failed", "failed"]
-    assert reward.cached == 0
+    assert reward.judge(asked) == ["failed", "open", "failed", "failed"]
     reward.close()
     started = in_process(monkeypatch, SAID)
-    assert reward.judge(asked) == first
-    assert (reward.cached, started) == (4, [])
+    assert reward.judge(asked) == ["failed", "open", "failed", "failed"]
+    assert started
 
 
 def test_many_goals_are_judged_at_once_from_any_thread_and_inside_a_loop(
