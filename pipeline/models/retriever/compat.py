@@ -20,10 +20,10 @@ import shutil
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import yaml
-from pydantic import dataclasses
+from pydantic import Field, dataclasses
 
 from pipeline.models.chain import Chain, Checkpoint
 from pipeline.models.config import STRICT, Count, Number, Positive, PositiveNumber
@@ -39,7 +39,6 @@ from pipeline.models.measures import Evaluation
 from pipeline.models.ranks import is_first
 from pipeline.models.retriever.config import (
     AgainstForgetting,
-    FromMinusOne,
     Loss,
     Precision,
     RetrieverConfig,
@@ -56,6 +55,7 @@ CHECKPOINTS = _RAID / "checkpoints"
 """LeanDojo's CHECKPOINT_DIR."""
 HEAD = "HEAD"
 _INDICES = ".indices"
+FromMinusOne = Annotated[int, Field(ge=-1)]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, config=STRICT)
@@ -66,8 +66,9 @@ class TrainingConfig(RetrieverConfig):
     `batch_size` is of each GPU.
 
     Accepted because LeanDojo's files have them, and without effect here: `single_repo` and `num_repos` (LeanDojo
-    ignores them too), `checkpoint_save_top_k` (a task makes one checkpoint, of its best epoch, and a chain keeps all)
-    and `tokenizer_model_name` (a model is trained with its own tokenizer).
+    ignores them too), `checkpoint_save_top_k` and `checkpoint_every_n_epochs` (a task makes one checkpoint, of its best
+    epoch, and a chain keeps all), `tokenizer_model_name` (a model is trained with its own tokenizer), `eval_batch_size`
+    (texts are batched by length), `log_every_n_steps` (every step is in the curve) and `num_sanity_val_steps`.
     """
 
     lr: PositiveNumber = 1e-3
@@ -83,7 +84,15 @@ class TrainingConfig(RetrieverConfig):
     single_repo: bool = True
     num_repos: Positive = 1
     tokenizer_model_name: str = "google/byt5-small"
+    eval_batch_size: Positive = 64
+    early_stopping_monitor: Literal["Recall@10_val"] = "Recall@10_val"
+    early_stopping_mode: Literal["max"] = "max"
     checkpoint_save_top_k: FromMinusOne = -1
+    checkpoint_every_n_epochs: Positive = 1
+    checkpoint_monitor: Literal["Recall@10_val"] = "Recall@10_val"
+    checkpoint_mode: Literal["max"] = "max"
+    log_every_n_steps: Positive = 1
+    num_sanity_val_steps: FromMinusOne = 0
 
     def translated(self) -> RetrieverConfig:
         """Return the equivalent configuration of our trainings."""

@@ -6,9 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from pipeline.models.config import (
@@ -26,13 +25,11 @@ from pipeline.models.config import (
 )
 from pipeline.models.errors import ConfigError
 
-FromMinusOne = Annotated[int, Field(ge=-1)]
 Loss = Literal["mse", "contrastive"]
 AgainstForgetting = Literal[
     "none", "ewc", "replay", "average", "ewc+replay", "ewc+average", "replay+average", "ewc+replay+average"
 ]
 Schedule = Literal["cosine", "constant"]
-Mode = Literal["min", "max"]
 Switch = Literal["auto", "on", "off"]
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 
@@ -47,6 +44,7 @@ class RetrieverConfig(Config):
             name of one.
         gradient_checkpointing: whether a step computes the activations of each group of texts again for its gradient,
             a third more time for a fraction of the memory; "auto": on a GPU.
+        early_stopping_patience: epochs without a better one until training stops.
         num_hard_negatives: of a pair's negatives, those the task's first weights rank highest among the accessible
             premises without use in the step; fewer if `num_in_file_negatives` leaves no room.
         save_minutes: between two savings; a killed run loses at most this, and a step. 0: save every step.
@@ -75,7 +73,6 @@ class RetrieverConfig(Config):
     max_seq_len: Positive = 512
     num_retrieved: Positive = 100
     batch_size: Positive = 32
-    eval_batch_size: Positive = 64
     accumulate_grad_batches: Positive = 1
     num_gpus: Count = 1
     num_workers: Count = 4
@@ -89,13 +86,6 @@ class RetrieverConfig(Config):
     lambda_value: Number = 0.1
     timeout_seconds: Positive = 31_449_600
     early_stopping_patience: Positive = 5
-    early_stopping_monitor: str = "Recall@10_val"
-    early_stopping_mode: Mode = "max"
-    checkpoint_every_n_epochs: Positive = 1
-    checkpoint_monitor: str = "Recall@10_val"
-    checkpoint_mode: Mode = "max"
-    log_every_n_steps: Positive = 1
-    num_sanity_val_steps: FromMinusOne = 0
     seed: Seed = 3407
     device: Device = "auto"
     loss: Loss = "contrastive"
@@ -113,15 +103,13 @@ class RetrieverConfig(Config):
     split: Split = "random"
     baselines: bool = True
 
-    # Intervals of saving and logging, processes, GPUs, memory, the size of an evaluation's batches, the measurements.
+    # The interval of saving, processes, GPUs, memory, the measurements.
     no_content: ClassVar[frozenset[str]] = frozenset(
         {
             "num_gpus",
             "num_workers",
             "timeout_seconds",
-            "log_every_n_steps",
             "save_minutes",
-            "eval_batch_size",
             "gradient_checkpointing",
             "baselines",
         }

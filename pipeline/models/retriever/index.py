@@ -297,7 +297,14 @@ class Retriever:
         found = top_k(self.embed(queries), vectors, allowed.to(vectors.device), k)
         return [(numbers.tolist(), scores.tolist()) for numbers, scores in found]
 
-    def rank(self, corpus: Corpus, vectors: Tensor, examples: Sequence[Example], k: int) -> list[list[int]]:
+    def rank(
+        self,
+        corpus: Corpus,
+        vectors: Tensor,
+        examples: Sequence[Example],
+        k: int,
+        on_batch: Callable[[int, int], object] = lambda _done, _total: None,
+    ) -> list[list[int]]:
         """Return for each step the indices of its k nearest accessible premises, the nearest first.
 
         Args:
@@ -305,6 +312,7 @@ class Retriever:
             vectors: of its premises (`premises`).
             examples: the steps.
             k: the length of a ranking.
+            on_batch: takes (steps done, steps in all).
 
         Raises:
             DivergedError: the encoder's weights are damaged.
@@ -316,6 +324,7 @@ class Retriever:
             allowed = accessible_masks(corpus, places, vectors.device)
             queries = [example.query for example in part]
             ranked += [numbers for numbers, _ in self.nearest(vectors, queries, allowed, k)]
+            on_batch(len(ranked), len(examples))
         return ranked
 
 

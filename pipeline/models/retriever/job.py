@@ -38,17 +38,10 @@ class RetrieverJob(TrainingJob[RetrieverConfig]):
     def measure(self, checkpoint: str, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
         config = self.measured_with
         folder = model_for(self.chain.path(checkpoint), task.name)
-        return measure(
-            folder,
-            task,
-            config,
-            split=split,
-            indices=self.indices,
-            retriever=self.loaded(
-                folder, lambda source: load_retriever(source, device=config.device, config=config)
-            ),
-            on_batch=on_batch,
+        retriever = self.loaded(
+            folder, lambda source: load_retriever(source, device=config.device, config=config)
         )
+        return measure(retriever, task, config, split=split, indices=self.indices, on_batch=on_batch)
 
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
         return learn(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -157,32 +157,31 @@ def _data_digest(lesson: Lesson, rows: ReplayRows | None) -> str:
 
 
 def measure(
-    checkpoint: Path | str,
+    model: Retriever | Path | str,
     task: TaskData,
     config: RetrieverConfig,
     *,
     split: str = "test",
     indices: Path | None = None,
-    retriever: Retriever | None = None,
-    on_batch: Callable[[int, int], object] = lambda _done, _total: None,
+    on_batch: OnStep = lambda _done, _total: None,
 ) -> Evaluation:
-    """Measure a checkpoint's folder (or a hub name) on one split of a task's dataset.
+    """Measure a model on one split of a task's dataset.
 
     Args:
-        checkpoint: of the encoder.
+        model: a retriever with the lengths of `config`, a checkpoint's folder, or a hub name.
         task: of the dataset.
         config: lengths, device, seed, and whether baselines are measured beside it.
         split: "test" or "val".
         indices: the folder of embedding indices; None: embeddings are computed and not stored.
-        retriever: the checkpoint's, with the lengths of `config`; None: it is loaded now.
         on_batch: takes (steps done, steps in all).
 
     Raises:
         NothingToMeasureError: no step has a premise.
-        LearningError: the dataset or the checkpoint cannot be used.
+        LearningError: the dataset or the model cannot be used.
     """
     started = time.monotonic()
-    retriever = retriever or load_retriever(checkpoint, device=config.device, config=config)
+    if not isinstance(model, Retriever):
+        model = load_retriever(model, device=config.device, config=config)
     corpus = Corpus(task.dataset / "corpus.jsonl")
     asked = read_examples(task.dataset / config.split / f"{split}.json", corpus)
     if not asked:
@@ -191,11 +190,8 @@ def measure(
             "export?"
         )
     retrieved, dataset = config.num_retrieved, dataset_digest(corpus, asked)
-    vectors, new = retriever.premises(corpus, indices)
-    own: list[list[int]] = []
-    for start in range(0, len(asked), config.eval_batch_size):
-        own += retriever.rank(corpus, vectors, asked[start : start + config.eval_batch_size], retrieved)
-        on_batch(len(own), len(asked))
+    vectors, new = model.premises(corpus, indices)
+    own = model.rank(corpus, vectors, asked, retrieved, on_batch)
     rankings = {"": own}
     if config.baselines:
         kept = None if indices is None else indices / f"rankings-{dataset[:16]}-{retrieved}.json"

@@ -108,10 +108,8 @@ def test_an_evaluation_rates_rankings_among_accessible_premises(tmp_path: Path, 
     dataset = write_dataset(tmp_path / "data", alphabet=3, premises_per_file=30)
     task, config = TaskData("t", dataset), RetrieverConfig(baselines=False)
     retriever = Retriever(encoder, byte_ids, 64)
-    plain = measure("", task, config, retriever=retriever)
-    indexed, again = (
-        measure("", task, config, retriever=retriever, indices=tmp_path / "index") for _ in range(2)
-    )
+    plain = measure(retriever, task, config)
+    indexed, again = (measure(retriever, task, config, indices=tmp_path / "index") for _ in range(2))
     assert plain.metrics == indexed.metrics == again.metrics
     assert (plain.new_embeddings, indexed.new_embeddings, again.new_embeddings) == (180, 180, 0)
     assert plain.dataset == again.dataset
@@ -120,7 +118,7 @@ def test_an_evaluation_rates_rankings_among_accessible_premises(tmp_path: Path, 
     split = dataset / "random" / "test.json"
     split.write_text(json.dumps([{**one, "traced_tactics": []} for one in json.loads(split.read_text())]))
     with pytest.raises(DatasetError, match="nothing to measure"):
-        measure("", task, config, retriever=retriever)
+        measure(retriever, task, config)
 
 
 def test_a_reader_is_not_disturbed_by_what_another_process_is_just_writing(
@@ -190,7 +188,7 @@ def test_embeddings_that_are_no_numbers_are_refused_and_not_kept(tmp_path: Path)
     assert index.vectors(["a", "c"])[1] == 2, "none of them was kept"
     dataset = write_dataset(tmp_path / "data", files=8)
     with pytest.raises(DivergedError, match=r"p7</a>"):
-        measure("", TaskData("t", dataset), RetrieverConfig(), retriever=Retriever(damaged, byte_ids, 64))
+        measure(Retriever(damaged, byte_ids, 64), TaskData("t", dataset), RetrieverConfig())
 
 
 def test_the_next_texts_become_tokens_while_the_encoder_embeds_those_before(

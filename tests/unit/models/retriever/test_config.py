@@ -105,6 +105,8 @@ def test_a_file_may_hold_some_fields_or_none(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("num_negative: 1", "is num_negatives meant?"),
+        ("early_stopping_monitor: MRR", "it takes one of 'Recall@10_val'"),
+        ("checkpoint_mode: min", "it takes one of 'max'"),
         ("lr: 1e-3", "write 1.0e-3"),
         ("loss: mean", "one of 'mse' or 'contrastive'"),
         ("replay_share: 1.0", "a number below 1"),
