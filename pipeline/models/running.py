@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import torch
 from safetensors import SafetensorError
@@ -34,6 +34,7 @@ from transformers.trainer_utils import SaveStrategy
 
 from pipeline.jobs import preemption
 from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts
+from pipeline.models.config import ProgressConfig, TacticsConfig
 from pipeline.models.curve import Curve
 from pipeline.models.errors import CheckpointError, ConfigError, disk_reason
 from pipeline.models.libraries import (
@@ -44,13 +45,14 @@ from pipeline.models.libraries import (
     quiet_libraries,
 )
 from pipeline.models.model_files import changed_file, file_digest, files_in, versions
-from pipeline.models.ranks import any_of, is_first, meet, of_first
+from pipeline.models.ranks import any_of, is_first, meet, of_first, world
 from store.files import sync_tree, write_whole
 
 if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState
 
 OnStep = Callable[[int, int], object]
+C = TypeVar("C", bound=TacticsConfig | ProgressConfig)
 # Older versions of transformers lack the new name, and newer ones warn about the old one.
 CHECKPOINTING = next(
     name
@@ -151,25 +153,27 @@ class FitResult:
     measures: Mapping[str, float]
 
 
-class Training(abc.ABC):
+class Training(abc.ABC, Generic[C]):
     """A training of one model on rows, by a trainer of transformers or TRL. The model is loaded with it.
 
     Attributes:
+        config: how to train.
         device: where to compute.
         reports: of its run.
     """
 
     libraries: ClassVar[tuple[str, ...]]
 
-    def __init__(self, device: str, reports: Reports) -> None:
+    def __init__(self, config: C, reports: Reports) -> None:
         """Args:
-        device: "auto" (GPUs if there are any), "cpu" or "cuda".
+        config: how to train.
         reports: of its run.
 
         Raises:
-            ConfigError: there is no such device.
+            ConfigError: there is no GPU.
         """
-        self.device = device_of(device)
+        self.config = config
+        self.device = device_of(config.device)
         self.reports = reports
         self._curve = Curve()
 
@@ -207,6 +211,10 @@ class Training(abc.ABC):
         """Return the common arguments of all trainers of transformers and TRL."""
         return {
             "output_dir": str(saves.folder),
+            "num_train_epochs": self.config.epochs,
+            "per_device_train_batch_size": self.config.batch_size // world(),
+            "learning_rate": self.config.lr,
+            "seed": self.config.seed,
             "use_cpu": self.device.type == "cpu",
             "bf16": computes_in_bfloat16(self.device),
             "report_to": list(self.reports.trackers) or "none",
@@ -234,7 +242,7 @@ class Training(abc.ABC):
 def make_checkpoint(
     chain: Chain,
     step: Step,
-    begin: Callable[[], Training],
+    begin: Callable[[], Training[Any]],
     rows: Callable[[], tuple[Any, Mapping[str, Any]]],
     *,
     save_minutes: float,

@@ -79,9 +79,10 @@ class OutputFolder:
                 f"output_dir is {self.folder}, which is the model to begin with, and would be replaced: name another "
                 "folder"
             )
-        if not self.folder.is_symlink() and self.folder.exists() and any(self.folder.iterdir()):
+        if not self._is_ours():
             raise ConfigError(
-                f"output_dir is {self.folder}, a folder with other files: name another one, or move it away"
+                f"output_dir is {self.folder}, which is no link to a model of this trainer's: name another "
+                "folder, or move it away"
             )
         if world() > 1:
             # Without `cpu` Accelerate takes processes on CPUs for single ones.
@@ -90,6 +91,12 @@ class OutputFolder:
         busy = f"another process trains into {self.folder} (it holds {lock}). Wait for it, or name another folder"
         with locked_folder(lock.parent, lock.name, busy) if is_first() else nullcontext():
             yield of_first(read_about(self.folder, verify=True) if is_first() else None)
+
+    def _is_ours(self) -> bool:
+        """Return whether the folder is missing, empty, or the link."""
+        if self.folder.is_symlink():
+            return self.folder.resolve().parent == self.chain.folder.resolve()
+        return not self.folder.exists() or (self.folder.is_dir() and not any(self.folder.iterdir()))
 
     def point_to(self, made: Checkpoint) -> None:
         """Let the folder be a link to a checkpoint, and remove the chain's others.
@@ -271,7 +278,7 @@ class RepositoryTrainer:
             save_minutes=self.config.save_minutes,
         )
 
-    def _training(self, step: Step, reports: Reports) -> Training:
+    def _training(self, step: Step, reports: Reports) -> Training[Any]:
         raise NotImplementedError
 
     def _say(self, line: str) -> None:
@@ -285,7 +292,7 @@ class SFTTrainer(RepositoryTrainer):
 
     kind = "sft"
 
-    def _training(self, step: Step, reports: Reports) -> Training:
+    def _training(self, step: Step, reports: Reports) -> Training[Any]:
         return FineTuning(self.config, step.start, reports, adapter=self.lora_config, dtype=self.config.dtype)
 
 
@@ -336,7 +343,7 @@ class GRPOTrainer(RepositoryTrainer):
         """Return whether Lean rewards without places for the goals yet: `places` can be set."""
         return self.places is None and self.reward_func == LEAN
 
-    def _training(self, step: Step, reports: Reports) -> Training:
+    def _training(self, step: Step, reports: Reports) -> Training[Any]:
         # It loads TRL's trainer.
         from pipeline.models.tactics.grpo import RewardTraining
 

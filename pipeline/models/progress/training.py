@@ -50,7 +50,7 @@ def constant_errors(data: Dataset) -> dict[str, float]:
     }
 
 
-class ProgressTraining(Training):
+class ProgressTraining(Training[ProgressConfig]):
     """A training of a progress model; the epoch with the least squared error on the held-out proofs is kept.
 
     Its measures are of the held-out rows: "mae" and "mse", in steps and the square of them, of the "best_epoch" (from
@@ -69,8 +69,7 @@ class ProgressTraining(Training):
         Raises:
             ConfigError: there is no GPU. ModelError: the model cannot be loaded.
         """
-        super().__init__(config.device, reports)
-        self.config = config
+        super().__init__(config, reports)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
             self.tokenizer, self.model = load_model(start, new_head=True)
@@ -117,16 +116,12 @@ class ProgressTraining(Training):
         return [{"input_ids": ids, "labels": number} for ids, number in zip(texts, numbers, strict=True)], cut
 
     def _trainer(self, train: list[dict[str, Any]], held_out: list[dict[str, Any]], saves: Saves) -> Trainer:
-        at_once = self.config.batch_size // world()
         with quiet_libraries():
             return Trainer(
                 model=self.model,
                 args=TrainingArguments(
                     **self.arguments(saves),
-                    learning_rate=self.config.lr,
-                    per_device_train_batch_size=at_once,
-                    per_device_eval_batch_size=at_once,
-                    num_train_epochs=self.config.epochs,
+                    per_device_eval_batch_size=self.config.batch_size // world(),
                     weight_decay=0.01,
                     eval_strategy="epoch",
                     save_strategy="epoch",
@@ -135,7 +130,6 @@ class ProgressTraining(Training):
                     # Without it transformers keeps the worst epoch.
                     greater_is_better=False,
                     remove_unused_columns=False,
-                    seed=self.config.seed,
                     # The loss is a mean; every process would count it again.
                     average_tokens_across_devices=False,
                     dataloader_pin_memory=self.device.type != "cpu",

@@ -27,7 +27,6 @@ from pipeline.models.batching import padded
 from pipeline.models.config import TacticsConfig
 from pipeline.models.errors import ConfigError, NothingToLearnError
 from pipeline.models.libraries import DType, dtype_of, quiet_libraries
-from pipeline.models.ranks import world
 from pipeline.models.running import CHECKPOINTING, NO_REPORTS, FitResult, Reports, Saves, Training, mean_loss
 from pipeline.models.tactics.memory import hold_that_it_fits
 from pipeline.models.tactics.models import TacticModel, load_model, read_model
@@ -39,11 +38,10 @@ IGNORED = -100
 """The label of a token to ignore."""
 
 
-class TacticTraining(Training):
+class TacticTraining(Training[TacticsConfig]):
     """A training of a tactic model: of all its weights, or of an adapter.
 
     Attributes:
-        config: how to train.
         found: the model, with its tokenizer and prompts.
         checkpointing: whether to compute activations again instead of keeping them: slower, with less memory.
     """
@@ -73,8 +71,7 @@ class TacticTraining(Training):
             ConfigError: there is no GPU, the available memory is too small, or the model is of the wrong kind.
             ModelError, CheckpointError: the model cannot be loaded.
         """
-        super().__init__(config.device, reports)
-        self.config = config
+        super().__init__(config, reports)
         self.checkpointing = self.device.type == "cuda"
         self.found = self._load(start, dtype)
         if config.lora and not self.found.is_adapter:
@@ -132,11 +129,8 @@ class TacticTraining(Training):
     def arguments(self, saves: Saves) -> dict[str, Any]:
         return {
             **super().arguments(saves),
-            "num_train_epochs": self.config.epochs,
-            "per_device_train_batch_size": self.config.batch_size // world(),
             "learning_rate": learning_rate(self.config, adapter=self.found.is_adapter),
             CHECKPOINTING: self.checkpointing,
-            "seed": self.config.seed,
             "ddp_find_unused_parameters": False,
             "save_strategy": "no",
         }

@@ -209,11 +209,13 @@ def test_a_folder_that_would_be_lost_is_not_trained_into(
 ) -> None:
     with pytest.raises(ConfigError, match=r"is the model to begin with.* name another folder"):
         trainer(output_dir=causal).train(database.repositories, database, tmp_path / "merged")
-    (tmp_path / "outputs").mkdir()
-    (tmp_path / "outputs" / "notes.txt").write_text("mine")
-    with pytest.raises(ConfigError, match=r"a folder with other files: name another one, or move it away"):
-        trainer().train(database.repositories, database, tmp_path / "merged")
-    assert [path.name for path in (tmp_path / "outputs").iterdir()] == ["notes.txt"]
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").touch()
+    (tmp_path / "elsewhere").symlink_to("mine")
+    for name in ("mine", "mine/notes.txt", "elsewhere"):
+        with pytest.raises(ConfigError, match=r"no link to a model .*: name another folder, or move it away"):
+            trainer(output_dir=tmp_path / name).train(database.repositories, database, tmp_path / "merged")
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["notes.txt"]
 
 
 @pytest.mark.parametrize(
