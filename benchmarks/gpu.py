@@ -58,12 +58,10 @@ from pipeline.models.retriever.batches import Batches, read_lesson
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import (
     Encoder,
-    Ids,
     byte_ids,
-    embed_padded,
     load_encoder,
     load_tokens,
-    tensors_of,
+    pooled,
 )
 from pipeline.models.retriever.ewc import Part, estimated
 from pipeline.models.retriever.index import EmbeddingIndex, Retriever, embed_texts, top_k
@@ -235,26 +233,26 @@ def measure_embedding(bench: Bench) -> Iterator[Row]:
         rates.append(len(batch) / (time.perf_counter() - began))
     few = texts[: sizes.slow_texts]
 
-    def to_powers_of_two(rows: Sequence[Ids]) -> tuple[Tensor, Tensor]:
-        ids, mask = tensors_of(rows)
+    def to_powers_of_two(encoder: Encoder, ids: Tensor, mask: Tensor) -> Tensor:
         width = 1 << max(6, (ids.shape[1] - 1).bit_length())
         ids, mask = (torch.nn.functional.pad(one, (0, width - one.shape[1])) for one in (ids, mask))
-        return ids, mask
+        return pooled(encoder, ids, mask)
 
     took = {}
-    others: dict[str, dict[str, Any]] = {
-        "as shipped": {},
-        "no thread makes the next tokens": {"_ahead": map},
-        "texts are padded to powers of two": {"tensors_of": to_powers_of_two},
+    others: dict[str, tuple[str, Any]] = {
+        "as shipped": ("index.top_k", top_k),
+        "no thread makes the next tokens": ("index._ahead", map),
+        "texts are padded to powers of two": ("encoder.pooled", to_powers_of_two),
     }
-    for name, instead in others.items():
-        with mock.patch.multiple("pipeline.models.retriever.index", _BLOCK=len(few) // 4, **instead):
+    block = mock.patch("pipeline.models.retriever.index._BLOCK", len(few) // 4)
+    for name, (what, instead) in others.items():
+        with block, mock.patch(f"pipeline.models.retriever.{what}", instead):
             took[name] = bench.seconds(lambda: embed_texts(encoder, byte_ids, few, sizes.longest), times=3)
     torch.set_float32_matmul_precision("highest")
 
     def as_they_come() -> Tensor:
-        plain: dict[str, Any] = {"by_length": in_order, "computes_in_bfloat16": lambda _device: False}
-        with mock.patch.multiple("pipeline.models.retriever.index", **plain):
+        slower = mock.patch("pipeline.models.retriever.index.computes_in_bfloat16", return_value=False)
+        with slower, mock.patch("pipeline.models.retriever.encoder.by_length", in_order):
             return embed_texts(encoder, byte_ids, few, sizes.longest)
 
     slow = len(few) / bench.seconds(as_they_come, times=1)
@@ -396,7 +394,7 @@ def measure_training(bench: Bench) -> Iterator[Row]:
     yield Row("training", f"{size} pairs, all activations held: peak memory", held.peak, "GiB")
 
     def as_they_come(encoder: Encoder, ids: Tensor, mask: Tensor, **_: object) -> Tensor:
-        return embed_padded(encoder, ids, mask)
+        return torch.nn.functional.normalize(pooled(encoder, ids, mask), dim=1)
 
     with mock.patch("pipeline.models.retriever.training.embed", as_they_come):
         config = _config(

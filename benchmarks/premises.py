@@ -175,8 +175,7 @@ def _trained(repository: Repository, corpus: Corpus, seed: int, folder: Path) ->
 
     def rank(query: Query, allowed: npt.NDArray[np.bool_]) -> list[int]:
         mask = torch.from_numpy(allowed)[None]
-        ((numbers, _),) = retriever.nearest(vectors, [_goal(query[0])], mask, _RETRIEVED)
-        return numbers
+        return retriever.nearest(vectors, [_goal(query[0])], mask, _RETRIEVED)[0]
 
     return rank
 

@@ -56,9 +56,9 @@ from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import (
     Encoder,
     embed,
-    embed_padded,
     load_encoder,
     load_tokens,
+    pooled,
     tensors_of,
 )
 from pipeline.models.retriever.index import embed_texts, top_k
@@ -325,7 +325,9 @@ def measure_embedding(bench: Bench) -> Iterator[Row]:
     took: dict[bool, list[float]] = {True: [], False: []}
     for _ in range(sizes.repeats):
         for grouped, seconds in took.items():
-            with mock.patch("pipeline.models.retriever.index.by_length", by_length if grouped else in_order):
+            with mock.patch(
+                "pipeline.models.retriever.encoder.by_length", by_length if grouped else in_order
+            ):
                 seconds.append(_processor(partial(embed_texts, encoder, tokens, texts, MAX_SEQ_LEN)))
     rates = {grouped: sizes.texts / statistics.median(seconds) for grouped, seconds in took.items()}
     shape = f"encoder of {sum(weights.numel() for weights in encoder.parameters()):,} weights, on the CPU"
@@ -350,7 +352,7 @@ def measure_lengths(bench: Bench) -> Iterator[Row]:
     lengths = np.minimum(lengths_of_lean(documents, stream=1), config.document_length)
     ids, mask = tensors_of([np.full(length, 40, dtype=np.int32) for length in lengths])
     held = {
-        "padded to the longest": partial(embed_padded, encoder, ids, mask),
+        "padded to the longest": partial(pooled, encoder, ids, mask),
         "in groups of like length": partial(embed, encoder, ids, mask),
         "in groups, computed again": partial(embed, encoder, ids, mask, recompute=True),
     }

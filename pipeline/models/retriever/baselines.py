@@ -11,8 +11,8 @@ import math
 import re
 from array import array
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -28,13 +28,6 @@ _WORD = re.compile(r"[^\W\d_]+|\d+|[^\w\s(){}\[\]⟨⟩,:.«»]")
 _SIGN = re.compile(r"[^\w\s(){}\[\]⟨⟩,:;.«»'\"`|]")
 # Left out by Meng and Paulson: almost every statement has these signs.
 _LOGIC = frozenset({*"∀∃→↔∧∨¬=≠⊢λ↦-<>", "Prop", "Type", "Sort"})
-
-
-class Selector(Protocol):
-    """Ranks the premises of a corpus for a state."""
-
-    def rank(self, state: str, allowed: npt.NDArray[np.bool_], k: int) -> list[int]:
-        """Return at most k indices of `allowed` premises, best first, without those sharing nothing with the state."""
 
 
 class _Postings:
@@ -96,6 +89,7 @@ class BM25:
         return int(self._scores.nbytes + self._postings.documents.nbytes + self._postings.times.nbytes)
 
     def rank(self, state: str, allowed: npt.NDArray[np.bool_], k: int) -> list[int]:
+        """Return at most k indices of `allowed` premises, best first, without those sharing nothing with the state."""
         return best(self.scores(state), allowed, k)
 
     def scores(self, state: str) -> npt.NDArray[np.float64]:
@@ -135,6 +129,7 @@ class MePo:
         return (names | set(_SIGN.findall(text))) - _LOGIC
 
     def rank(self, state: str, allowed: npt.NDArray[np.bool_], k: int) -> list[int]:
+        """Rank as `BM25.rank` does."""
         weight, shared = np.zeros(len(self._symbols)), np.zeros(len(self._symbols))
         left, ranked, passes = allowed.copy(), list[int](), self.p
         relevant: set[str] = set()
@@ -194,7 +189,7 @@ def fused(rankings: Iterable[Sequence[int]], k: int) -> dict[int, float]:
     return dict(sorted(scores.items(), key=lambda one: (-one[1], one[0]))[:k])
 
 
-SELECTORS: Mapping[str, Callable[[Corpus], Selector]] = {"bm25": BM25, "mepo": MePo}
+SELECTORS: Mapping[str, type[BM25] | type[MePo]] = {"bm25": BM25, "mepo": MePo}
 """By their names in `measures.BASELINES`."""
 
 

@@ -60,8 +60,6 @@ def byte_ids(text: str, max_length: int) -> Ids:
     Returns:
         int32, shape (length,).
     """
-    import numpy as np
-
     # A lone surrogate cannot come out of a file, but may be in a JSON escape.
     data = text.encode("utf-8", "surrogatepass")[: max_length - 1]
     ids = np.empty(len(data) + 1, dtype=np.int32)
@@ -365,8 +363,9 @@ def embed(
     *,
     lengths: Sequence[int] | None = None,
     recompute: bool = False,
+    unit: bool = True,
 ) -> Tensor:
-    """Return the unit vectors of texts, computed in groups of like length, so that little is padding.
+    """Return the vectors of texts, computed in groups of like length, so that little is padding.
 
     Args:
         encoder: the retriever's.
@@ -375,6 +374,7 @@ def embed(
         lengths: of the texts; None: read off the mask, which makes a GPU wait.
         recompute: whether a group's activations are computed again for its gradient, as GradCache does (Gao et al.
             2021, arXiv:2101.06983): a step then holds those of one group and not of all, for a third more time.
+        unit: whether vectors are scaled to length 1.
 
     Returns:
         shape (n, hidden_size), the encoder's dtype; under autocast float32.
@@ -387,17 +387,13 @@ def embed(
         longest = lengths[rows[-1]]
         part = ids[at, :longest], mask[at, :longest]
         parts.append(
-            cast(Tensor, checkpoint(embed_padded, encoder, *part, use_reentrant=False))
+            cast(Tensor, checkpoint(pooled, encoder, *part, use_reentrant=False))
             if recompute and torch.is_grad_enabled()
-            else embed_padded(encoder, *part)
+            else pooled(encoder, *part)
         )
         order += rows
-    return torch.cat(parts)[torch.tensor(np.argsort(order), device=ids.device)]
-
-
-def embed_padded(encoder: Encoder, ids: Tensor, mask: Tensor) -> Tensor:
-    """Return the unit vectors of texts as `embed` does, all in one pass."""
-    return torch.nn.functional.normalize(pooled(encoder, ids, mask), dim=1)
+    made = torch.cat(parts)[torch.tensor(np.argsort(order), device=ids.device)]
+    return torch.nn.functional.normalize(made, dim=1) if unit else made
 
 
 def pooled(encoder: Encoder, ids: Tensor, mask: Tensor) -> Tensor:

@@ -161,5 +161,5 @@ class PremiseFinder(Finder):
             part = asked[start : start + _AT_ONCE]
             allowed = torch.from_numpy(np.stack([self._allowed(place) for _, place in part]))
             queries = [query_text(state) for state, _ in part]
-            ranked += [numbers for numbers, _ in self._retriever.nearest(self._vectors, queries, allowed, k)]
+            ranked += self._retriever.nearest(self._vectors, queries, allowed, k)
         return ranked

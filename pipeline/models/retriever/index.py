@@ -32,7 +32,6 @@ import torch
 from torch import Tensor
 
 from pipeline.models.adapters import adapters_of, model_for
-from pipeline.models.batching import by_length, goes_together
 from pipeline.models.datasets import Position
 from pipeline.models.errors import DivergedError, LearningError
 from pipeline.models.libraries import computes_in_bfloat16, device_of, exact_float32, tensors_digest
@@ -43,9 +42,9 @@ from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import (
     Encoder,
     Tokens,
+    embed,
     load_encoder,
     load_tokens,
-    pooled,
     query_ids,
     tensors_of,
     with_adapter,
@@ -178,26 +177,20 @@ def embed_blocks(
     encoder.train(False)
     bfloat16 = computes_in_bfloat16(device)
 
-    def read(block: Sequence[str]) -> tuple[list[int], list[tuple[Tensor, Tensor]]]:
+    def read(block: Sequence[str]) -> tuple[Tensor, Tensor, list[int]]:
         rows = [tokens(text, max_seq_len) for text in block]
-        order, given = [], []
-        for part in by_length([len(row) for row in rows], goes_together):
-            ids, mask = tensors_of([rows[i] for i in part])
-            order += part
-            # From page-locked memory they are copied while the device computes.
-            given.append((ids.pin_memory(), mask.pin_memory()) if device.type == "cuda" else (ids, mask))
-        return order, given
+        ids, mask = tensors_of(rows)
+        # From page-locked memory they are copied while the device computes.
+        pinned = (ids.pin_memory(), mask.pin_memory()) if device.type == "cuda" else (ids, mask)
+        return *pinned, list(map(len, rows))
 
     blocks = [texts[start : start + _BLOCK] for start in range(0, len(texts), _BLOCK)]
     try:
-        for block, (order, given) in zip(blocks, _ahead(read, blocks), strict=True):
-            parts = []
-            for ids, mask in given:
-                there = ids.to(device, non_blocking=True), mask.to(device, non_blocking=True)
-                # Embeddings do not depend on the training's precision.
-                with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
-                    parts.append(pooled(encoder, *there).float())
-            made = torch.cat(parts)[torch.tensor(np.argsort(order), device=device)]
+        for block, (ids, mask, lengths) in zip(blocks, _ahead(read, blocks), strict=True):
+            there = ids.to(device, non_blocking=True), mask.to(device, non_blocking=True)
+            # Embeddings do not depend on the training's precision.
+            with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
+                made = embed(encoder, *there, lengths=lengths, unit=unit).float()
             # A row's sum is not finite if one of its numbers is not, and takes no memory of the matrix's size.
             broken = torch.nonzero(~torch.isfinite(made.sum(dim=1)))
             if len(broken):
@@ -206,7 +199,7 @@ def embed_blocks(
                     f"{block[int(broken[0])][:80]!r}: the encoder's weights are damaged or have diverged. Take "
                     "another checkpoint, or train with a smaller learning rate"
                 )
-            yield torch.nn.functional.normalize(made, dim=1) if unit else made
+            yield made
     finally:
         encoder.train(was_training)
 
@@ -280,10 +273,8 @@ class Retriever:
         stored, new = EmbeddingIndex(indices, self).vectors(documents)
         return torch.from_numpy(stored).to(self.encoder.device), new
 
-    def nearest(
-        self, vectors: Tensor, queries: Sequence[str], allowed: Tensor, k: int
-    ) -> list[tuple[list[int], list[float]]]:
-        """Return for each query the numbers and cosines of its k nearest premises, the nearest first (`top_k`).
+    def nearest(self, vectors: Tensor, queries: Sequence[str], allowed: Tensor, k: int) -> list[list[int]]:
+        """Return for each query the numbers of its k nearest premises, the nearest first (`top_k`).
 
         Args:
             vectors: of the premises.
@@ -295,7 +286,7 @@ class Retriever:
             DivergedError: the encoder's weights are damaged.
         """
         found = top_k(self.embed(queries), vectors, allowed.to(vectors.device), k)
-        return [(numbers.tolist(), scores.tolist()) for numbers, scores in found]
+        return [numbers.tolist() for numbers, _ in found]
 
     def rank(
         self,
@@ -323,7 +314,7 @@ class Retriever:
             places = [(example.file_path, example.start) for example in part]
             allowed = accessible_masks(corpus, places, vectors.device)
             queries = [example.query for example in part]
-            ranked += [numbers for numbers, _ in self.nearest(vectors, queries, allowed, k)]
+            ranked += self.nearest(vectors, queries, allowed, k)
             on_batch(len(ranked), len(examples))
         return ranked
 

@@ -18,7 +18,7 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.errors import DatasetError, DivergedError, LearningError
 from pipeline.models.retriever import index as index_module
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.encoder import Encoder, Ids, byte_ids, load_encoder, pooled
+from pipeline.models.retriever.encoder import Encoder, Ids, byte_ids, embed, load_encoder
 from pipeline.models.retriever.index import EmbeddingIndex, Retriever, embed_blocks, embed_texts, top_k
 from pipeline.models.retriever.learning import measure
 from tests.support import programs
@@ -201,12 +201,12 @@ def test_the_next_texts_become_tokens_while_the_encoder_embeds_those_before(
         begun[text].set()
         return byte_ids(text, max_length)
 
-    def embed(*given: Any) -> torch.Tensor:
+    def embed_later(*given: Any, **settings: Any) -> torch.Tensor:
         assert begun[TEXTS[15]].wait(60)
-        return pooled(*given)
+        return embed(*given, **settings)
 
     monkeypatch.setattr(index_module, "_BLOCK", 8)
-    monkeypatch.setattr(index_module, "pooled", embed)
+    monkeypatch.setattr(index_module, "embed", embed_later)
     first, *others = embed_blocks(encoder, tokens, TEXTS, 64)
     assert len(first) == 8
     assert torch.allclose(torch.cat([first, *others]), whole, atol=1e-5)

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from benchmarks.retrieval import held_for_the_gradient, lengths_of_lean
 from pipeline.models.batching import by_length, goes_together
-from pipeline.models.retriever.encoder import Encoder, byte_ids, embed, embed_padded, load_encoder, tensors_of
+from pipeline.models.retriever.encoder import Encoder, byte_ids, embed, load_encoder, pooled, tensors_of
 from pipeline.models.retriever.index import embed_texts
 
 
@@ -65,7 +66,7 @@ def test_vectors_and_gradients_are_the_same_in_groups_and_computed_again(model: 
     assert torch.equal(vectors, again)
     assert torch.equal(gradients, same)
     if not dropout:
-        whole, of_whole = loss_and_gradients(encoder, embed_padded(encoder, ids, mask))
+        whole, of_whole = loss_and_gradients(encoder, normalize(pooled(encoder, ids, mask), dim=1))
         assert torch.allclose(vectors, whole, atol=1e-6)
         assert torch.allclose(gradients, of_whole, atol=1e-4)
 
@@ -76,7 +77,7 @@ def test_grouping_halves_what_is_held_for_the_gradient_and_computing_again_leave
     encoder = load_encoder(model)
     lengths = np.minimum(lengths_of_lean(32, stream=1), 400)
     ids, mask = tensors_of([np.full(length, 40, dtype=np.int32) for length in lengths])
-    padded = held_for_the_gradient(encoder, lambda: embed_padded(encoder, ids, mask))
+    padded = held_for_the_gradient(encoder, lambda: pooled(encoder, ids, mask))
     grouped = held_for_the_gradient(encoder, lambda: embed(encoder, ids, mask))
     again = held_for_the_gradient(encoder, lambda: embed(encoder, ids, mask, recompute=True))
     assert grouped < padded / 2
