@@ -33,7 +33,7 @@ from pipeline.jobs.protocol import JobError
 from pipeline.jobs.specs import Rung
 from pipeline.lean.build.build_cache import BuildMissingError
 from pipeline.models.errors import LearningError
-from pipeline.models.model_files import begun, read_about
+from pipeline.models.model_files import begun, read_checkpoint
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.tactics.goals import GoalContext, SourcePlaces
 from store import curriculum
@@ -768,8 +768,9 @@ class HFAgent(BaseAgent):
         Raises:
             AgentError: it could not be measured.
         """
-        about = read_about(self._folder) or {"repositories": ()}
-        if {"url": pinned.url, "commit": pinned.commit} not in about["repositories"]:
+        made = read_checkpoint(self._folder)
+        learned = () if made is None else made.about["repositories"]
+        if {"url": pinned.url, "commit": pinned.commit} not in learned:
             self._say(f"{pinned}: has no step of a proof to learn from")
             return None
         if session.ask(partial(_checkpoint_of, folder=self._folder)) is not None:

@@ -28,7 +28,7 @@ from typing import Any, Literal
 
 from pipeline.models.curve import CURVE
 from pipeline.models.errors import ModelError
-from pipeline.models.model_files import ADAPTERS, file_digest, read_about
+from pipeline.models.model_files import ADAPTERS, file_digest, read_checkpoint
 
 ADAPTER = "adapter_config.json"
 BASE = "base.json"
@@ -117,7 +117,8 @@ def adapters_of(model: str | Path) -> Mapping[str, Path]:
     folder = Path(model)
     if not (folder / ADAPTERS).is_dir():
         return {}
-    named: Mapping[str, str] = (read_about(folder) or {}).get("adapters", {})
+    found = read_checkpoint(folder)
+    named: Mapping[str, str] = {} if found is None else found.about.get("adapters", {})
     return {repository: folder / ADAPTERS / name for repository, name in named.items()}
 
 

@@ -13,10 +13,18 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.models.adapters import ADAPTER, OF_RETRIEVERS
-from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts, checkpoint_id
+from pipeline.models.chain import Chain, Step, TrainingFacts, checkpoint_id
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import CheckpointError
-from pipeline.models.model_files import DESCRIPTION, MODEL_FILES, begun, read_about, start_of, versions
+from pipeline.models.model_files import (
+    DESCRIPTION,
+    MODEL_FILES,
+    Checkpoint,
+    begun,
+    read_checkpoint,
+    start_of,
+    versions,
+)
 from store.events.models import ModelKind
 
 _OF_ENCODERS = ("modules.json", "*_Pooling/config.json", "sentence_bert_config.json")
@@ -27,9 +35,6 @@ _BY_ARCHITECTURE: Mapping[str, ModelKind] = {
     "ForConditionalGeneration": "tactics",
     "LMHeadModel": "tactics",
 }
-
-_SAID: tuple[str, ...] = ("fitted", "repositories", "lean", "max_length")
-"""Fields of a trainer's description to keep in a checkpoint.json."""
 
 
 def kind_of(folder: Path) -> ModelKind:
@@ -79,27 +84,25 @@ def add(
     Raises:
         CheckpointError: a file differs from the saved one, or the copy cannot be written.
     """
-    about = read_about(folder, verify=True) or {}
-    how = about.get("config", {})
-    base, weights = str(about.get("base", folder)), start_of(folder)
+    known = read_checkpoint(folder, verify=True)
+    weights = start_of(folder)
+    base = str(folder) if known is None else known.base
     # On another split it would be measured on its own training data, however it was trained.
-    config = {**how, "split": config["split"], "added": str(folder)}
-    seed = int(about.get("seed", how.get("seed", 0)))
+    config = {**(known.config if known else {}), "split": config["split"], "added": str(folder)}
     identity = checkpoint_id(
         parent=parent, base=base, begun=weights, task=task.name, data=weights, config=config
     )
-    step = Step(identity, parent, base, str(folder), task, str(about.get("data", weights)), config, seed)
-    said: dict[str, Any] = {name: about[name] for name in _SAID if name in about}
-    made = TrainingFacts(
-        steps=int(about.get("steps", 0)),
-        device=str(about.get("device", "cpu")),
-        seconds=float(about.get("seconds", 0.0)),
-        versions=about.get("versions") or versions(()),
-        about={**said, **facts},
-    )
+    if known is None:
+        data, seed = weights, 0
+        made = TrainingFacts(0, "cpu", 0.0, versions(()), about=dict(facts))
+    else:
+        data, seed = known.data, known.seed
+        about = {**known.about, **facts}
+        made = TrainingFacts(known.steps, known.device, known.seconds, known.versions, about=about)
+    step = Step(identity, parent, base, str(folder), task, data, config, seed)
 
     def write(copy: Path) -> None:
-        for name in sorted(_files(folder, about)):
+        for name in sorted(_files(folder, known)):
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(folder / name, copy / name)
         complete(copy)
@@ -107,8 +110,8 @@ def add(
     return chain.once(step, lambda _run: chain.put(step, write, made), from_parent=False)
 
 
-def _files(folder: Path, about: Mapping[str, Any]) -> set[str]:
-    if about:
-        return set(about["files"])
+def _files(folder: Path, known: Checkpoint | None) -> set[str]:
+    if known is not None:
+        return set(known.files)
     result = (path for pattern in (*MODEL_FILES, *_OF_ENCODERS) for path in folder.glob(pattern))
     return {path.relative_to(folder).as_posix() for path in result if path.is_file()} - {DESCRIPTION}

@@ -17,7 +17,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -27,85 +27,18 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.errors import CheckpointError, ConfigError
 from pipeline.models.model_files import (
     DESCRIPTION,
-    changed_file,
+    Checkpoint,
     file_digest,
     files_in,
     locked_folder,
     new_folder,
-    read_about,
+    read_checkpoint,
     start_of,
-    weights_digest,
-    weights_of,
 )
 from pipeline.models.ranks import is_first, meet
 
 _RUNS = ".runs"
 _ID = re.compile("[0-9a-f]{16}")
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A link of a chain.
-
-    Attributes:
-        checkpoint: its id.
-        parent: the checkpoint it was trained from; None: it was trained from `base`.
-        base: the hub name or folder at the chain's beginning.
-        task: its last task: a repository's key, or the caller's name of it.
-        data: the SHA-256 of its training data.
-        data_seq: the log position of the data; 0 where it is from no log.
-        config: the training configuration.
-        seed: of the run.
-        steps: of the optimiser.
-        files: the SHA-256 of each of its other files, by name.
-        versions: of this program, Python and the libraries of the training.
-        device: of the training.
-        seconds: of the training; of an interrupted run, those of its last attempt.
-        warnings: about the model and its training.
-        about: the other fields of its checkpoint.json.
-    """
-
-    checkpoint: str
-    parent: str | None
-    base: str
-    task: str
-    data: str
-    data_seq: int
-    config: dict[str, Any]
-    seed: int
-    steps: int
-    files: dict[str, str]
-    versions: dict[str, str]
-    device: str
-    seconds: float
-    warnings: tuple[str, ...] = ()
-    about: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def weights(self) -> str:
-        """The SHA-256 of the weights' file, or of all their parts."""
-        return weights_digest(self.files)
-
-    @property
-    def digest(self) -> str:
-        """The SHA-256 of a retriever's weights by name and value (`libraries.tensors_digest`)."""
-        return str(self.about["digest"])
-
-    @classmethod
-    def of_json(cls, content: Any) -> Checkpoint:
-        """Read the content of a checkpoint.json.
-
-        Raises:
-            ValueError, TypeError, KeyError: it describes no checkpoint.
-        """
-        if not isinstance(content, dict) or not weights_of(content.get("files", {})):
-            raise ValueError("it describes no checkpoint")
-        known = {key: value for key, value in content.items() if key in _FIELDS}
-        about = {key: value for key, value in content.items() if key not in _FIELDS}
-        return cls(**{**known, "warnings": tuple(content["warnings"])}, about=about)
-
-
-_FIELDS = frozenset(item.name for item in fields(Checkpoint)) - {"about"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,12 +186,12 @@ class Chain:
         folder = self.path(checkpoint)
         with suppress(CheckpointError):
             # A damaged description names no weights; the embeddings stay then.
-            made = _digests(read_about(folder))
+            made = _digests(folder)
             if made:
                 others = (
                     path.parent for path in self.folder.glob(f"*/{DESCRIPTION}") if path.parent != folder
                 )
-                made = made.difference(*(_digests(read_about(other)) for other in others))
+                made = made.difference(*map(_digests, others))
             for index in (path for weights in made for path in indices.glob(f"{weights}-*")):
                 index.unlink(missing_ok=True)
         if folder.exists():
@@ -277,26 +210,15 @@ class Chain:
             CheckpointError: it is missing or damaged.
         """
         path = self.path(checkpoint)
-        try:
-            if not _ID.fullmatch(checkpoint):
-                raise FileNotFoundError(checkpoint)
-            found = Checkpoint.of_json(json.loads((path / DESCRIPTION).read_bytes()))
-        except FileNotFoundError as error:
+        found = read_checkpoint(path, verify=verify) if _ID.fullmatch(checkpoint) else None
+        if found is None:
             raise CheckpointError(
                 f"no checkpoint {checkpoint} in {self.folder}. `everlean models list` names those that there are"
-            ) from error
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            raise CheckpointError(
-                f"{path / DESCRIPTION} cannot be read ({error}). {_remedy(path)}"
-            ) from error
+            )
         if found.checkpoint != checkpoint:
             raise CheckpointError(
-                f"{path} is the checkpoint {found.checkpoint} under another's name. {_remedy(path)}"
-            )
-        if verify and (changed := changed_file(path, found.files)) is not None:
-            name, wanted = changed
-            raise CheckpointError(
-                f"{path / name} is not what was saved: its SHA-256 is not {wanted[:12]}…. {_remedy(path)}"
+                f"{path} is the checkpoint {found.checkpoint} under another's name. Restore it from a backup, or "
+                "continue from another checkpoint"
             )
         return found
 
@@ -359,28 +281,36 @@ class Chain:
         if step.others is not None:
             write, adapters = beside_others(step.task.name, step.others, write)
             about = {**about, **adapters}
-
-        def described(files: dict[str, str]) -> dict[str, Any]:
-            task = {"task": step.task.name, "data_seq": step.task.data_seq, "files": files}
-            known = {
-                name: value for name, value in {**_values(step), **_values(facts)}.items() if name in _FIELDS
-            }
-            return {**about, **known, **task}
-
         failed = (
             f"the checkpoint {step.checkpoint} cannot be written to {self.folder}",
             "Make room, then run it again: it continues from the saved files of its run",
         )
         with new_folder(place, failed) as new:
             write(new)
-            content = described({name: file_digest(new / name) for name in files_in(new)})
-            (new / DESCRIPTION).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+            made = Checkpoint(
+                checkpoint=step.checkpoint,
+                parent=step.parent,
+                base=step.base,
+                task=step.task.name,
+                data=step.data,
+                data_seq=step.task.data_seq,
+                config=step.config,
+                seed=step.seed,
+                steps=facts.steps,
+                files={name: file_digest(new / name) for name in files_in(new)},
+                versions=facts.versions,
+                device=facts.device,
+                seconds=facts.seconds,
+                warnings=facts.warnings,
+                about=about,
+            )
+            (new / DESCRIPTION).write_text(made.model_dump_json(indent=2) + "\n", encoding="utf-8")
             if place.exists():
                 # Without a description: an interrupted copy of this very checkpoint. Nothing replaces a whole one.
                 shutil.rmtree(place)
         shutil.rmtree(self.run(step.checkpoint), ignore_errors=True)
         meet()
-        return Checkpoint.of_json(content)
+        return made
 
 
 def checkpoint_id(
@@ -395,17 +325,8 @@ def checkpoint_id(
     return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _digests(about: Mapping[str, Any] | None) -> frozenset[str]:
-    """Return the retrievers' digests in a description: the one, or those of each repository's adapter."""
-    about = about or {}
+def _digests(folder: Path) -> frozenset[str]:
+    """Return the retrievers' digests in a folder's description: the one, or those of each repository's adapter."""
+    found = read_checkpoint(folder)
+    about = {} if found is None else found.about
     return frozenset([*about.get("digests", {}).values(), *([about["digest"]] if "digest" in about else [])])
-
-
-def _values(item: Step | TrainingFacts) -> dict[str, Any]:
-    return {one.name: getattr(item, one.name) for one in fields(item)}
-
-
-def _remedy(path: Path) -> str:
-    return (
-        f"Restore it from a backup, or continue from another checkpoint; without {path} it is trained again"
-    )

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from pipeline.models.errors import DatasetError
+from pipeline.models.errors import DatasetError, flaw_of
 from store.text import first_line, json_items
 
 _DATASETS = ".datasets"
@@ -96,17 +96,6 @@ def _reader() -> Callable[[Any], Theorem]:
     from pydantic import TypeAdapter
 
     return TypeAdapter(Theorem).validate_python
-
-
-def flaw_of(error: ValueError | RecursionError) -> str:
-    """Return the first faulty place, and its proper content."""
-    from pydantic import ValidationError
-
-    if not isinstance(error, ValidationError):
-        return f": {first_line(error)}"
-    flaw = error.errors(include_url=False, include_input=False)[0]
-    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in flaw["loc"])
-    return f"{place}: {flaw['msg'][:1].lower()}{flaw['msg'][1:]}"
 
 
 def dataset_of(chain: Path, job: str) -> Path:

@@ -85,3 +85,14 @@ def disk_reason(error: BaseException) -> str:
     """Return the system's reason for a failed write; the first line of another error if a library wraps it."""
     said = error.strerror if isinstance(error, OSError) else None
     return said or first_line(error)
+
+
+def flaw_of(error: ValueError | RecursionError) -> str:
+    """Return the first faulty place, and its proper content."""
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return f": {first_line(error)}"
+    flaw = error.errors(include_url=False, include_input=False)[0]
+    place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in flaw["loc"])
+    return f"{place}: {flaw['msg'][:1].lower()}{flaw['msg'][1:]}"

@@ -17,10 +17,12 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.models.curve import CURVE
-from pipeline.models.errors import CheckpointError, disk_reason
+from pipeline.models.errors import CheckpointError, disk_reason, flaw_of
 from store.files import folder_written_whole
 
 DESCRIPTION = "checkpoint.json"
@@ -106,29 +108,74 @@ def versions(libraries: Sequence[str]) -> dict[str, str]:
     }
 
 
-def read_about(folder: Path, *, verify: bool = False) -> dict[str, Any] | None:
-    """Return the content of checkpoint.json; None without one. `verify` compares the files with it.
+class Checkpoint(BaseModel):
+    """A link of a chain: the content of its checkpoint.json.
+
+    Attributes:
+        checkpoint: its id.
+        parent: the checkpoint it was trained from; None: it was trained from `base`.
+        base: the hub name or folder at the chain's beginning.
+        task: its last task: a repository's key, or the caller's name of it.
+        data: the SHA-256 of its training data.
+        data_seq: the log position of the data; 0 where it is from no log.
+        config: the training configuration.
+        seed: of the run.
+        steps: of the optimiser.
+        files: the SHA-256 of each of its other files, by name.
+        versions: of this program, Python and the libraries of the training.
+        device: of the training.
+        seconds: of the training; of an interrupted run, those of its last attempt.
+        warnings: about the model and its training.
+        about: further facts, by the kind of model.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    checkpoint: str
+    parent: str | None
+    base: str
+    task: str
+    data: str
+    data_seq: int
+    config: dict[str, Any]
+    seed: int
+    steps: int
+    files: Annotated[dict[str, str], Field(min_length=1)]
+    versions: dict[str, str]
+    device: str
+    seconds: float
+    warnings: tuple[str, ...] = ()
+    about: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def weights(self) -> str:
+        """The SHA-256 of the weights' file, or of all their parts."""
+        return weights_digest(self.files)
+
+
+def read_checkpoint(folder: Path, *, verify: bool = False) -> Checkpoint | None:
+    """Return the description of a folder's checkpoint; None without one. `verify` compares the files with it.
 
     Raises:
         CheckpointError: it cannot be read, or a file differs from the saved one.
     """
     path = folder / DESCRIPTION
+    remedy = (
+        f"Restore it from a backup, or continue from another checkpoint; without {folder} it is trained again"
+    )
     try:
-        about: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        files: dict[str, str] = about["files"]
+        found = Checkpoint.model_validate_json(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"{path} cannot be read ({error}). Restore it from a backup, or move it away"
-        ) from error
-    if verify and (changed := changed_file(folder, files)) is not None:
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else flaw_of(error).lstrip(".: ")
+        raise CheckpointError(f"{path} cannot be read ({reason}). {remedy}") from error
+    if verify and (changed := changed_file(folder, found.files)) is not None:
         name, wanted = changed
         raise CheckpointError(
-            f"{folder / name} is not what was saved: its SHA-256 is not {wanted[:12]}…. Restore it from a backup; "
-            f"without {path} training begins anew"
+            f"{folder / name} is not what was saved: its SHA-256 is not {wanted[:12]}…. {remedy}"
         )
-    return about
+    return found
 
 
 @contextmanager

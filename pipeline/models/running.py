@@ -33,7 +33,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.trainer_utils import SaveStrategy
 
 from pipeline.jobs import preemption
-from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts
+from pipeline.models.chain import Chain, Step, TrainingFacts
 from pipeline.models.config import ProgressConfig, TacticsConfig
 from pipeline.models.curve import Curve
 from pipeline.models.errors import CheckpointError, ConfigError, disk_reason
@@ -44,7 +44,7 @@ from pipeline.models.libraries import (
     diverged,
     quiet_libraries,
 )
-from pipeline.models.model_files import changed_file, file_digest, files_in, versions
+from pipeline.models.model_files import Checkpoint, changed_file, file_digest, files_in, versions
 from pipeline.models.ranks import any_of, is_first, meet, of_first, world
 from store.files import sync_tree, write_whole
 

@@ -35,12 +35,12 @@ from pydantic.dataclasses import dataclass
 from transformers import TrainerCallback
 
 from pipeline.jobs.specs import GrpoSpec
-from pipeline.models.chain import Chain, Checkpoint, Step
+from pipeline.models.chain import Chain, Step
 from pipeline.models.config import STRICT, Device, ProgressConfig, TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import CheckpointError, ConfigError, NothingToLearnError
 from pipeline.models.libraries import DType, device_of
-from pipeline.models.model_files import locked_folder, read_about, start_of
+from pipeline.models.model_files import Checkpoint, locked_folder, read_checkpoint, start_of
 from pipeline.models.progress.steps import read_dataset
 from pipeline.models.progress.training import ProgressTraining
 from pipeline.models.ranks import is_first, meet, of_first, world
@@ -67,8 +67,8 @@ class OutputFolder:
         self._on_cpu = device_of(device).type == "cpu"
 
     @contextmanager
-    def opened(self, model: str) -> Iterator[dict[str, Any] | None]:
-        """Lock the folder for a training that begins with a model; return the description of its own model, if any.
+    def opened(self, model: str) -> Iterator[Checkpoint | None]:
+        """Lock the folder for a training that begins with a model; return its own checkpoint, if any.
 
         Raises:
             ConfigError: it is that model, or holds something else.
@@ -90,7 +90,7 @@ class OutputFolder:
         lock = self.chain.folder / "lock"
         busy = f"another process trains into {self.folder} (it holds {lock}). Wait for it, or name another folder"
         with locked_folder(lock.parent, lock.name, busy) if is_first() else nullcontext():
-            yield of_first(read_about(self.folder, verify=True) if is_first() else None)
+            yield of_first(read_checkpoint(self.folder, verify=True) if is_first() else None)
 
     def _is_ours(self) -> bool:
         """Return whether the folder is missing, empty, or the link."""
@@ -234,17 +234,17 @@ class RepositoryTrainer:
                 Earlier work stays, and a repeated call continues after it.
         """
         made: list[Checkpoint] = []
-        with self._output.opened(self.model_name) as about:
-            ours = about is not None and about["config"] == _plain(self.config.to_dict())
-            before = about if ours else None
+        with self._output.opened(self.model_name) as known:
+            ours = known is not None and known.config == _plain(self.config.to_dict())
+            before = known if ours else None
             for number, repo in enumerate(repos):
-                learned = [] if before is None else list(before["repositories"])
+                learned = [] if before is None else list(before.about["repositories"])
                 key = {"url": repo.url, "commit": repo.commit}
                 name = f"{repo.url} at {repo.commit}"
                 if key in learned:
                     self._say(f"{name}: learned before")
                     continue
-                parent = None if before is None else str(before["checkpoint"])
+                parent = None if before is None else before.checkpoint
                 if is_first():
                     database.export_merged_data(repos[: number + 1], data_path)
                 meet()
@@ -253,9 +253,9 @@ class RepositoryTrainer:
                 except NothingToLearnError as error:
                     self._say(f"{name}: {error}")
                     continue
-                self._output.point_to(made[-1])
-                before = {**made[-1].about, "checkpoint": made[-1].checkpoint}
-                for line in (_said(made[-1]), *made[-1].warnings):
+                before = made[-1]
+                self._output.point_to(before)
+                for line in (_said(before), *before.warnings):
                     self._say(f"{name}: {line}")
         return made
 

@@ -34,7 +34,7 @@ from pipeline.jobs.protocol import BAD_INPUT, JobError, JobSpec, Recorded, Repor
 from pipeline.jobs.specs import DATASET, TrainSpec
 from pipeline.models.adapters import base_of, name_base
 from pipeline.models.added import add
-from pipeline.models.chain import Chain, Checkpoint
+from pipeline.models.chain import Chain
 from pipeline.models.config import Config
 from pipeline.models.curve import CURVE
 from pipeline.models.datasets import TaskData, dataset_of, exported_position, keep_datasets, measurements_of
@@ -46,7 +46,7 @@ from pipeline.models.errors import (
     NothingToLearnError,
 )
 from pipeline.models.measures import Evaluation, with_bounds
-from pipeline.models.model_files import weights_of
+from pipeline.models.model_files import Checkpoint, weights_of
 from pipeline.models.ranks import is_first, join, world
 from pipeline.models.together import learn_together
 from store.domain.identity import short_hash

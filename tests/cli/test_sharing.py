@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from pipeline.models.config import ProgressConfig
-from pipeline.models.model_files import file_digest
-from tests.support.models import checkpoint_removed, checkpoint_saved
+from tests.support.models import checkpoint_removed, checkpoint_saved, describe
 
 ID = "0123456789abcdef"
 
@@ -26,12 +24,7 @@ def saved(folder: Any) -> Any:
     place.mkdir(parents=True)
     (place / "model.safetensors").write_bytes(b"weights")
     (place / "config.json").write_text("{}")
-    about: dict[str, Any] = {
-        "checkpoint": ID, "parent": None, "base": "b", "task": "t", "data": "d", "data_seq": 1, "config": {},
-        "seed": 1, "steps": 1, "versions": {}, "device": "cpu", "seconds": 1.0, "warnings": [],
-        "files": {name: file_digest(place / name) for name in ("model.safetensors", "config.json")},
-    }  # fmt: skip
-    (place / "checkpoint.json").write_text(json.dumps(about))
+    describe(place)
     return folder
 
 

@@ -36,6 +36,7 @@ from tests.support.models import (
     checkpoint_refused,
     checkpoint_removed,
     checkpoint_saved,
+    describe,
     evaluation_finished,
     model_offered,
 )
@@ -531,7 +532,7 @@ async def test_what_a_crash_left_of_a_removal_is_removed_by_the_next_and_with_it
 ) -> None:
     a = one(deployment, "a")
     folder = chain_root(deployment) / "retriever" / "a"
-    (folder / "checkpoint.json").write_text('{"files": {}, "digest": "da"}')
+    describe(folder, digest="da")
     embeddings = deployment.folder / "embeddings"
     (embeddings / "retriever").mkdir(parents=True)
     for name in ("da-64.f32", "db-64.f32"):

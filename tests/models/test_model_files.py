@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.models.errors import CheckpointError
-from pipeline.models.model_files import read_about, start_of
+from pipeline.models.model_files import read_checkpoint, start_of
 from tests.support.models import describe
 
 
@@ -38,10 +38,10 @@ def test_what_training_begins_with_is_every_part_of_the_weights_the_tokenizer_an
 def test_a_file_that_is_not_what_was_saved_is_named(tmp_path: Path) -> None:
     write(tmp_path, {"config.json": "new", "model.safetensors": "new"})
     describe(tmp_path)
-    assert read_about(tmp_path, verify=True) is not None
+    assert read_checkpoint(tmp_path, verify=True) is not None
     (tmp_path / "model.safetensors").write_text("bent")
     with pytest.raises(CheckpointError, match=r"model\.safetensors is not what was saved"):
-        read_about(tmp_path, verify=True)
+        read_checkpoint(tmp_path, verify=True)
     (tmp_path / "checkpoint.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"checkpoint\.json cannot be read"):
-        read_about(tmp_path)
+        read_checkpoint(tmp_path)

@@ -41,6 +41,7 @@ from tests.support.bump import BUDGET, job_spec, recorded
 from tests.support.chat_server import ChatServer, Says
 from tests.support.lean import scripted
 from tests.support.lean.scripted import Script
+from tests.support.models import describe
 from tests.support.prove import attempts, parameters
 from tests.support.prove import run as run_prove
 from tests.support.tiny_models import make_tiny_classifier, make_tiny_retriever
@@ -118,8 +119,7 @@ def test_a_sorry_is_searched_with_its_repository_s_own_adapter(tmp_path: Path, l
         adapted.save_pretrained(adapters / name)
         base.tokenizer.save_pretrained(adapters / name)
         base.lengths.save(adapters / name)
-    named = {"files": {}, "adapters": {"host/a/knows": "knows", "host/a/other": "knows-nothing"}}
-    (adapters.parent / "checkpoint.json").write_text(json.dumps(named))
+    describe(adapters.parent, adapters={"host/a/knows": "knows", "host/a/other": "knows-nothing"})
     generator = {"path": str(adapters.parent), "device": "cpu", "candidates": 2}
 
     def outcomes(repository: str) -> set[str]:

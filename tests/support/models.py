@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.models.model_files import DESCRIPTION, file_digest, files_in
+from pipeline.models.model_files import DESCRIPTION, Checkpoint, file_digest, files_in
 from store.domain.identity import short_hash
 from store.events.models import (
     CheckpointPromoted,
@@ -18,12 +17,6 @@ from store.events.models import (
     ModelKind,
     ModelOffered,
 )
-
-
-def describe(folder: Path, **about: Any) -> None:
-    """Write the description of a folder's files, as a training does."""
-    files = {name: file_digest(folder / name) for name in files_in(folder) if name != DESCRIPTION}
-    (folder / DESCRIPTION).write_text(json.dumps({**about, "files": files}), encoding="utf-8")
 
 
 def checkpoint_saved(
@@ -128,3 +121,24 @@ def evaluation_finished(
         seconds=3.25,
         job="train-0000000000000000",
     )
+
+
+def describe(folder: Path, **about: Any) -> None:
+    """Write the description of a checkpoint with the files of a folder."""
+    made = Checkpoint(
+        checkpoint=folder.name,
+        parent=None,
+        base="b",
+        task="t",
+        data="d",
+        data_seq=1,
+        config={},
+        seed=1,
+        steps=1,
+        files={name: file_digest(folder / name) for name in files_in(folder) if name != DESCRIPTION},
+        versions={},
+        device="cpu",
+        seconds=1.0,
+        about=about,
+    )
+    (folder / DESCRIPTION).write_text(made.model_dump_json(), encoding="utf-8")

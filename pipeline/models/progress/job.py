@@ -19,11 +19,11 @@ from typing import Any, ClassVar
 
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import TrainSpec
-from pipeline.models.chain import Checkpoint
 from pipeline.models.config import ProgressConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToLearnError
 from pipeline.models.measures import Evaluation, by_theorem, summarise
+from pipeline.models.model_files import Checkpoint
 from pipeline.models.progress.model import ProgressModel
 from pipeline.models.progress.steps import Dataset, Row, digest_of, held_back, read_split
 from pipeline.models.progress.training import ProgressTraining

@@ -22,7 +22,7 @@ from pipeline.lean.tactic_text import Step
 from pipeline.models.batching import by_length, padded
 from pipeline.models.errors import ModelError
 from pipeline.models.libraries import UNLOADABLE, device_of, load_tokenizer, load_weights
-from pipeline.models.model_files import read_about
+from pipeline.models.model_files import read_checkpoint
 from pipeline.models.text import CUT, fitting_state, least, state_text
 from store.text import first_line
 
@@ -50,9 +50,10 @@ class ProgressModel:
         """
         self._template = template
         self._filled(Step("", ""))
-        about = read_about(Path(model), verify=True) or {}
+        found = read_checkpoint(Path(model), verify=True)
+        longest = LONGEST if found is None else int(found.about.get("max_length", LONGEST))
         self.tokenizer, loaded = load_model(model, new_head=False)
-        self.max_length = text_length(self.tokenizer, loaded, int(about.get("max_length", LONGEST)))
+        self.max_length = text_length(self.tokenizer, loaded, longest)
         self.device = device_of(device)
         self.batch_size = batch_size
         self._model: PreTrainedModel = loaded.to(self.device).eval()

@@ -18,8 +18,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipeline.lean.tactic_text import Step
-from pipeline.models.datasets import flaw_of, theorems
-from pipeline.models.errors import DatasetError
+from pipeline.models.datasets import theorems
+from pipeline.models.errors import DatasetError, flaw_of
 from pipeline.models.text import without_marks
 from store.domain.records import holds_sorry
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import yaml
 from pydantic import Field, dataclasses
 
-from pipeline.models.chain import Chain, Checkpoint
+from pipeline.models.chain import Chain
 from pipeline.models.config import STRICT, Count, Number, Positive, PositiveNumber
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import (
@@ -36,6 +36,7 @@ from pipeline.models.errors import (
     NothingToMeasureError,
 )
 from pipeline.models.measures import Evaluation
+from pipeline.models.model_files import Checkpoint
 from pipeline.models.ranks import is_first
 from pipeline.models.retriever.config import (
     AgainstForgetting,

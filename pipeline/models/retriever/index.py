@@ -35,7 +35,7 @@ from pipeline.models.adapters import adapters_of, model_for
 from pipeline.models.datasets import Position
 from pipeline.models.errors import DivergedError, LearningError
 from pipeline.models.libraries import computes_in_bfloat16, device_of, exact_float32, tensors_digest
-from pipeline.models.model_files import read_about
+from pipeline.models.model_files import read_checkpoint
 from pipeline.models.retriever.batches import Example
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
@@ -340,8 +340,8 @@ def load_retriever(
             no such device.
     """
     folder = Path(model)
-    about = read_about(folder, verify=True) if config is None and folder.is_dir() else None
-    config = config or RetrieverConfig.of_checkpoint({} if about is None else about["config"])
+    found = read_checkpoint(folder, verify=True) if config is None and folder.is_dir() else None
+    config = config or RetrieverConfig.of_checkpoint({} if found is None else found.config)
     name = model_for(model, repository)
     encoder, tokens = load_encoder(name), load_tokens(name)
     torch.nn.Module.to(encoder, device_of(str(device)))

@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import TrainRetrieverSpec
 from pipeline.models.adapters import model_for
-from pipeline.models.chain import Checkpoint
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.measures import Evaluation
+from pipeline.models.model_files import Checkpoint
 from pipeline.models.retriever.config import RetrieverConfig, for_a_job
 from pipeline.models.retriever.encoder import load_encoder
 from pipeline.models.retriever.index import load_retriever

@@ -19,12 +19,12 @@ from typing import Any
 from lightning_fabric.loggers.logger import Logger
 
 from pipeline.models.adapters import base_of
-from pipeline.models.chain import Chain, Checkpoint, Step, TrainingFacts
+from pipeline.models.chain import Chain, Step, TrainingFacts
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToMeasureError
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.measures import Evaluation, by_theorem, metrics_of, rate
-from pipeline.models.model_files import versions
+from pipeline.models.model_files import Checkpoint, versions
 from pipeline.models.replay import replayable, version_before
 from pipeline.models.retriever.baselines import fused, rank_baselines, rate_rankings
 from pipeline.models.retriever.batches import (

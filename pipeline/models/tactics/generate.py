@@ -19,7 +19,7 @@ from pipeline.lean.tactic_text import read_tactic
 from pipeline.models.adapters import model_for
 from pipeline.models.errors import LearningError, ModelError
 from pipeline.models.libraries import device_of, inference_dtype
-from pipeline.models.model_files import read_about
+from pipeline.models.model_files import read_checkpoint
 from pipeline.models.tactics.loop import TransformersLoop
 from pipeline.models.tactics.models import TacticModel, UnloadedModel, load_model, read_model
 from pipeline.models.tactics.prompt import Kind
@@ -197,7 +197,7 @@ def load_generator(
     Raises:
         LearningError: it cannot be loaded, is damaged, or of another kind; or there is no such device.
     """
-    read_about(Path(model), verify=True)
+    read_checkpoint(Path(model), verify=True)
     where = device_of(device)
     dtype = dtype or inference_dtype(where)
     own = model_for(model, repository)

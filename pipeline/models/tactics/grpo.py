@@ -28,11 +28,11 @@ from trl.trainer.grpo_config import GRPOConfig
 from trl.trainer.grpo_trainer import GRPOTrainer as TRLTrainer
 
 from pipeline.jobs.specs import GrpoSpec, TrainGrpoSpec
-from pipeline.models.chain import Checkpoint
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError, NothingToLearnError
 from pipeline.models.libraries import DType
+from pipeline.models.model_files import Checkpoint
 from pipeline.models.ranks import is_first, of_first, world
 from pipeline.models.running import NO_REPORTS, FitResult, Reports, Saves, make_checkpoint
 from pipeline.models.tactics.goals import SourcePlaces

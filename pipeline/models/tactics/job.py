@@ -31,12 +31,12 @@ from torch import Tensor
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.models.adapters import model_for
 from pipeline.models.batching import by_length
-from pipeline.models.chain import Checkpoint
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToLearnError
 from pipeline.models.libraries import device_of, inference_dtype
 from pipeline.models.measures import Evaluation, by_theorem, summarise
+from pipeline.models.model_files import Checkpoint
 from pipeline.models.running import Reports, make_checkpoint
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.lesson import lesson

@@ -46,7 +46,7 @@ def test_a_trained_model_is_far_better_than_a_constant_on_proofs_it_has_not_seen
     # Predictions are at least 0, the Trainer's are as they come.
     assert mse(trained.folder, held_out(data)) == pytest.approx(measures["mse"], abs=0.05)
     said = json.loads((trained.folder / "checkpoint.json").read_text(encoding="utf-8"))
-    assert said["fitted"]["measures"] == measures
+    assert said["about"]["fitted"]["measures"] == measures
 
 
 def test_the_best_epoch_is_kept_and_not_the_last_nor_the_worst(

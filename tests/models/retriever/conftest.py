@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.models.chain import Chain, Checkpoint
+from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
+from pipeline.models.model_files import Checkpoint
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.learning import learn
 from store.leandojo import Repository

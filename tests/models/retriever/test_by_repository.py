@@ -15,11 +15,11 @@ from torch import Tensor
 from pipeline.jobs.protocol import JobSpec
 from pipeline.jobs.specs import TrainRetrieverSpec
 from pipeline.models.adapters import adapters_of, model_for
-from pipeline.models.chain import Chain, Checkpoint
+from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError, ModelError
 from pipeline.models.libraries import tensors_digest
-from pipeline.models.model_files import file_digest, files_in
+from pipeline.models.model_files import Checkpoint, file_digest, files_in
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import load_encoder, load_tokens, train_adapter
@@ -141,7 +141,7 @@ def test_a_first_training_protects_nothing_and_a_later_one_its_own_repository(
     one, two = learned.tasks
     free = replace(learned.config, against_forgetting="none")
     alone = learn(one, Chain(tmp_path / "chain"), free, parent=None)
-    assert alone.digest == learned.first.digest
+    assert alone.about["digest"] == learned.first.about["digest"]
     assert learned.first.config["against_forgetting"] == "ewc+replay+average"
 
     def planned(*earlier: TaskData) -> str:

@@ -68,7 +68,7 @@ config = small_config(folder / "model", num_gpus=2, batch_size=4, against_forget
 database = DynamicDatabase(folder / "database.json")
 trainer = RetrievalTrainer(TrainingConfig.from_dict(config), folder / "checkpoints")
 learned = trainer.train(database.repositories, database, folder / "exported")
-links = [[one.checkpoint, one.parent, one.digest] for one in learned]
+links = [[one.checkpoint, one.parent, one.about["digest"]] for one in learned]
 (folder / f"chain-{rank}.json").write_text(json.dumps([links, trainer.head]))
 
 

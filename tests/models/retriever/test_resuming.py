@@ -71,7 +71,7 @@ def second(where, kill, out):
         earlier=[TaskData("a", folder / "a")],
         on_step=on_step,
     )
-    out.write_text(json.dumps([made.checkpoint, made.digest, made.weights, made.steps]))
+    out.write_text(json.dumps([made.checkpoint, made.about["digest"], made.weights, made.steps]))
 
 
 def forked(*arguments):

@@ -14,12 +14,12 @@ import pytest
 from pipeline.jobs.protocol import JobSpec
 from pipeline.jobs.specs import LearnedTask, TrainTacticsSpec
 from pipeline.models.adapters import adapters_of, model_for
-from pipeline.models.chain import Chain, Checkpoint
+from pipeline.models.chain import Chain
 from pipeline.models.config import TacticsConfig
 from pipeline.models.curve import CURVE
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError, ModelError
-from pipeline.models.model_files import file_digest, files_in
+from pipeline.models.model_files import Checkpoint, file_digest, files_in
 from pipeline.models.tactics.accepted import AcceptedProofs, write_accepted
 from pipeline.models.tactics.generate import load_generator
 from pipeline.models.tactics.job import TacticsJob

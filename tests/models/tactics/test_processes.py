@@ -161,5 +161,7 @@ def test_two_processes_learn_as_one_and_the_first_of_them_writes(tmp_path: Path,
             name: float(value.detach().double().sum()) for name, value in found.model.named_parameters()
         } == weights
         assert any(weights[name] != began[name] for name in weights), "it has learned"
-        assert json.loads((tmp_path / kind / "checkpoint.json").read_text())["fitted"]["steps"] == steps
+        assert (
+            json.loads((tmp_path / kind / "checkpoint.json").read_text())["about"]["fitted"]["steps"] == steps
+        )
     ProgressModel(tmp_path / "progress", device="cpu")

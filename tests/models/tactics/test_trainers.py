@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +16,7 @@ from trl.trainer import base_trainer
 
 from pipeline.jobs.specs import GrpoSpec
 from pipeline.models.errors import CheckpointError, ConfigError, DivergedError
+from pipeline.models.model_files import read_checkpoint
 from pipeline.models.tactics.models import load_model
 from pipeline.models.trainers import GRPOTrainer, SFTTrainer
 from store.leandojo import DynamicDatabase
@@ -96,10 +96,10 @@ def test_each_repository_leaves_a_whole_model_that_anyone_can_load(
     assert not same(after_one, weights(causal))
     assert not same(after_one, weights(folder))
     assert first.about["fitted"]["rows"] < second.about["fitted"]["rows"]  # with those before it
-    about = json.loads((folder / "checkpoint.json").read_text())
-    assert about["kind"] == "sft"
-    assert [item["commit"][0] for item in about["repositories"]] == ["3", "5"]
-    assert about["files"].keys() == {path.name for path in folder.iterdir()} - {"checkpoint.json"}
+    assert read_checkpoint(folder) == second
+    assert second.about["kind"] == "sft"
+    assert [item["commit"][0] for item in second.about["repositories"]] == ["3", "5"]
+    assert second.files.keys() == {path.name for path in folder.iterdir()} - {"checkpoint.json"}
     assert load_model(folder).lengths.prompt == 300
     assert checkpoints(folder) == [second.checkpoint], "the earlier model is replaced"
     assert sum(" rows, " in line for line in said) == 2
@@ -192,7 +192,9 @@ def test_training_with_lean_leaves_a_model_that_says_what_judged_it(
         return len(made.train(database.repositories[:1], database, tmp_path / "merged"))
 
     assert train() == 1
-    about = json.loads((tmp_path / "outputs" / "checkpoint.json").read_text())
+    made = read_checkpoint(tmp_path / "outputs")
+    assert made is not None
+    about = made.about
     assert about["kind"] == "grpo"
     assert sum(about["lean"]["counts"].values()) == 4
     assert load_model(tmp_path / "outputs").prompts.kind == "causal"
