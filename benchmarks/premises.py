@@ -135,8 +135,8 @@ def measure(
         ]
         took = time.process_time() - begun
         measured = summarise(rated, range(len(rated)), seed=seed, names=names)
-        result[way] = {name: 100 * measured[name].mean for name in _SHOWN}
-        result[way]["±"] = 50 * (measured["recall@10"].high - measured["recall@10"].low)
+        result[way] = {name: 100 * measured[name] for name in _SHOWN}
+        result[way]["±"] = 50 * (measured["recall@10_high"] - measured["recall@10_low"])
         result[way]["ms"] = 1000 * took / len(asked) / len(each)
     return result
 

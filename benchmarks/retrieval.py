@@ -414,7 +414,7 @@ def measure_negatives(bench: Bench) -> Iterator[Row]:
             result = learn(TaskData("one", dataset), chain, config, parent=None)
             measured = measure(chain.path(result.checkpoint), TaskData("one", dataset), config)
             for name in ("recall@1", "recall@10"):
-                recalls.setdefault((hard, name), []).append(100 * measured.metrics[name].mean)
+                recalls.setdefault((hard, name), []).append(100 * measured.metrics[name])
     for name in ("recall@1", "recall@10"):
         without, with_one = recalls[0, name], recalls[1, name]
         for what, values in (("without hard negatives", without), ("with one of three", with_one)):

@@ -24,7 +24,7 @@ from experiments.tasks import asked_alone, base_of, contents, joined, make_tasks
 from pipeline.models.adapters import model_for
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
-from pipeline.models.measures import metrics_of
+from pipeline.models.measures import BOUNDS, metrics_of
 from pipeline.models.retriever.baselines import rank_baselines, rate_rankings
 from pipeline.models.retriever.batches import read_examples
 from pipeline.models.retriever.config import RetrieverConfig
@@ -413,7 +413,7 @@ class _Run:
                 else self._folder / "indices"
             )
             metrics = measure(model, target, self._config, split=split, indices=indices).metrics
-            return {name: one.mean for name, one in metrics.items()}
+            return {name: value for name, value in metrics.items() if not name.endswith(BOUNDS)}
 
         self._lab.once(self._trial, what, found)
 
@@ -424,7 +424,7 @@ def _by_words(task: TaskData, split: str, config: RetrieverConfig) -> Mapping[st
     examples = read_examples(task.dataset / config.split / f"{split}.json", corpus)
     ranked = {"bm25": rank_baselines(corpus, examples, retrieved=config.num_retrieved)["bm25"]}
     rated = rate_rankings(ranked, examples, retrieved=config.num_retrieved, seed=config.seed)
-    return {name: rated[f"bm25 {name}"].mean for name in metrics_of(config.num_retrieved)}
+    return {name: rated[f"bm25 {name}"] for name in metrics_of(config.num_retrieved)}
 
 
 def _pretrain(experiment: Learning, model: Pretrained, lab: Lab) -> tuple[TaskData, str]:

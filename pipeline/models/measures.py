@@ -51,24 +51,19 @@ def baselines_of(metrics: Mapping[str, float]) -> dict[str, dict[str, float]]:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A mean over steps, and its percentile interval under a new draw of theorems."""
-
-    mean: float
-    low: float
-    high: float
+BOUNDS = ("_low", "_high")
+"""The ends of the names of an interval's bounds, beside its measure's own name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The measures of a model on `n` steps of `theorems` theorems, each with its interval.
+    """The measures of a model on `n` steps of `theorems` theorems, each with the `BOUNDS` of its interval.
 
     `dataset` is the SHA-256 of the questions and the right answers; `scores` is `by_theorem` of promotion's metric;
     `new_embeddings` the number of premises embedded for it.
     """
 
-    metrics: Mapping[str, Interval]
+    metrics: Mapping[str, float]
     n: int
     theorems: int
     dataset: str
@@ -107,8 +102,8 @@ def summarise(
     names: Sequence[str] = METRICS,
     draws: int = 1000,
     level: float = 0.95,
-) -> Mapping[str, Interval]:
-    """Return the mean of each number over steps, with its interval, by name.
+) -> dict[str, float]:
+    """Return the mean of each number over steps, by name, and the bounds of its interval under a new draw of theorems.
 
     Args:
         rated: the numbers of each step, from `rate` or another measure.
@@ -140,7 +135,10 @@ def summarise(
         means[draw] = times @ sums / (times @ sizes)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
     mean = values.mean(axis=0)
-    return {name: Interval(float(mean[i]), float(low[i]), float(high[i])) for i, name in enumerate(names)}
+    found: dict[str, float] = {}
+    for i, name in enumerate(names):
+        found |= {name: float(mean[i]), f"{name}_low": float(low[i]), f"{name}_high": float(high[i])}
+    return found
 
 
 def by_theorem(values: Sequence[float], theorems: Sequence[tuple[str, ...]]) -> list[tuple[str, int, float]]:
@@ -156,11 +154,3 @@ def by_theorem(values: Sequence[float], theorems: Sequence[tuple[str, ...]]) -> 
         (hashlib.sha256("\0".join(theorem).encode("utf-8", "surrogatepass")).hexdigest()[:16], steps, total)
         for theorem, (steps, total) in found.items()
     ]
-
-
-def with_bounds(metrics: Mapping[str, Interval]) -> dict[str, float]:
-    """Return means by name, and their intervals' bounds as "…_low" and "…_high"."""
-    found: dict[str, float] = {}
-    for name, interval in metrics.items():
-        found |= {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
-    return found

@@ -21,7 +21,7 @@ from typing import Any, Literal
 from pipeline.models.adapters import ADAPTER, BASE, adapters_of, base_of
 from pipeline.models.chain import Chain
 from pipeline.models.errors import LearningError
-from pipeline.models.measures import BASELINES, baselines_of
+from pipeline.models.measures import BASELINES, BOUNDS, baselines_of
 from pipeline.models.model_files import ADAPTERS, DESCRIPTION, begun, new_folder
 from store.promotion import task_name
 from store.text import clean
@@ -266,7 +266,7 @@ def card(shared: Shared, written: Format) -> str:
         )
         for one in tests
         for metric, value in baselines_of(one.metrics)[""].items()
-        if not metric.endswith(("_low", "_high"))
+        if not metric.endswith(BOUNDS)
     ]
     data = ModelCardData(
         library_name=written,
@@ -318,7 +318,7 @@ def _table(tests: Sequence[EvaluationRow]) -> list[str]:
         for one in tests
         for who, metrics in baselines_of(one.metrics).items()
     ]
-    names = [name for name in rows[0][2] if not name.endswith(("_low", "_high"))]
+    names = [name for name in rows[0][2] if not name.endswith(BOUNDS)]
     return [
         f"| test set | steps | of | {' | '.join(names)} |",
         f"|{'---|' * (3 + len(names))}",

@@ -45,7 +45,7 @@ from pipeline.models.errors import (
     ModelError,
     NothingToLearnError,
 )
-from pipeline.models.measures import Evaluation, with_bounds
+from pipeline.models.measures import Evaluation
 from pipeline.models.model_files import Checkpoint, weights_of
 from pipeline.models.ranks import is_first, join, world
 from pipeline.models.together import learn_together
@@ -349,7 +349,7 @@ class TrainingJob(abc.ABC, Generic[C]):
             repository=task.name,
             split=self.measured_with.task_split(split),
             dataset=found.dataset,
-            metrics=with_bounds(found.metrics),
+            metrics=dict(found.metrics),
             n=found.n,
             scores=self.reporter.stage(json.dumps(found.scores).encode()),
             seconds=found.seconds,

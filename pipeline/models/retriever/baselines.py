@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from pipeline.models.measures import Interval, metrics_of, rate, summarise
+from pipeline.models.measures import metrics_of, rate, summarise
 from pipeline.models.retriever.corpus import Corpus
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def rank_baselines(corpus: Corpus, asked: Sequence[Example], *, retrieved: int) 
 
 def rate_rankings(
     rankings: Mapping[str, Sequence[Sequence[int]]], asked: Sequence[Example], *, retrieved: int, seed: int
-) -> dict[str, Interval]:
+) -> dict[str, float]:
     """Rate the rankings of steps, each with a positive: "recall@10", "bm25 recall@10", "mepo mrr", and so on.
 
     Args:
@@ -216,11 +216,11 @@ def rate_rankings(
         seed: of the intervals.
     """
     theorems = [(example.file_path, example.full_name, example.start) for example in asked]
-    result: dict[str, Interval] = {}
+    result: dict[str, float] = {}
     for name, of in rankings.items():
         rated = [
             rate(one.positives, ranking, retrieved=retrieved) for one, ranking in zip(asked, of, strict=True)
         ]
         metrics = summarise(rated, theorems, seed=seed, names=metrics_of(retrieved))
-        result |= {f"{name} {metric}".lstrip(): interval for metric, interval in metrics.items()}
+        result |= {f"{name} {metric}".lstrip(): value for metric, value in metrics.items()}
     return result

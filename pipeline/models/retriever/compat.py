@@ -311,7 +311,7 @@ class RetrievalTrainer:
         except (EmptySplitError, NothingToMeasureError) as error:
             self._say(f"{task.name}: {error}")
             return None
-        first, ten, reciprocal = (found.metrics[name].mean for name in ("recall@1", "recall@10", "mrr"))
+        first, ten, reciprocal = (found.metrics[name] for name in ("recall@1", "recall@10", "mrr"))
         self._say(
             f"{task.name}: R@1 = {100 * first:.2f} %, R@10 = {100 * ten:.2f} %, MRR = {reciprocal:.4f} "
             f"({found.n} steps)"

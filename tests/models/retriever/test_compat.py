@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.models.chain import Chain, Checkpoint
+from pipeline.models.chain import Chain
 from pipeline.models.errors import CheckpointError, ConfigError, DatasetError, NotFetchedError
+from pipeline.models.model_files import Checkpoint
 from pipeline.models.retriever.compat import RetrievalTrainer, TrainingConfig
 from pipeline.models.retriever.encoder import byte_ids, load_encoder, load_tokens
 from store.leandojo import DynamicDatabase, Repository
@@ -93,7 +94,7 @@ def test_each_repository_is_learned_with_those_before_it_from_the_checkpoint_bef
 
     ((name, found),) = made.evaluate(tmp_path).items()
     assert name == "data"
-    assert 0 <= found.metrics["recall@1"].mean <= found.metrics["recall@10"].mean <= 1
+    assert 0 <= found.metrics["recall@1"] <= found.metrics["recall@10"] <= 1
     assert capsys.readouterr().out == ""
     RetrievalTrainer(made.config, made.chain.folder).evaluate(tmp_path)
     assert capsys.readouterr().out.strip() == learned.said[3].replace(links[1].task, "data")
