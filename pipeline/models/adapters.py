@@ -1,11 +1,7 @@
 """LoRA adapters: an adapter's base, and checkpoints with an adapter for each repository.
 
-PEFT writes an adapter's base as an absolute path. Beside it is the relative path from the adapter's folder to the
-base's, so both may move together:
-
-    <adapter>/base.json     {"path": "../0123456789abcdef", "config": SHA-256 of the base's config.json}
-
-It is tried first, so a copy of a state folder uses its own base and not the original's.
+PEFT writes an adapter's base as an absolute path. If that is a checkpoint, the one of its name beside the adapter is
+taken instead: so a chain may be moved, and its copy uses no model of the original.
 
 With LoRA by repository a checkpoint holds one adapter for each repository so far, all on the chain's first model:
 
@@ -21,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -28,13 +25,12 @@ from typing import Any, Literal
 
 from pipeline.models.curve import CURVE
 from pipeline.models.errors import ModelError
-from pipeline.models.model_files import ADAPTERS, file_digest, read_checkpoint
+from pipeline.models.model_files import ADAPTERS, read_checkpoint
 
 ADAPTER = "adapter_config.json"
-BASE = "base.json"
-_CONFIG = "config.json"
 Purpose = Literal["CAUSAL_LM", "FEATURE_EXTRACTION"]
 """PEFT's name for the task of an adapter's model."""
+_CHECKPOINT = re.compile("[0-9a-f]{16}")
 OF_RETRIEVERS: Purpose = "FEATURE_EXTRACTION"
 
 
@@ -49,22 +45,6 @@ def new_adapter(rank: int, purpose: Purpose) -> Any:
 # ---- an adapter's base
 
 
-def name_base(folder: Path, base: str) -> None:
-    """Write the base's relative path into an adapter's folder, if the base is a folder too.
-
-    Args:
-        folder: of the adapter, or one beside its final folder.
-        base: a folder or hub name.
-    """
-    config = Path(base, _CONFIG)
-    if (folder / ADAPTER).is_file() and config.is_file():
-        location = {
-            "path": os.path.relpath(config.parent.resolve(), folder.resolve()),
-            "config": file_digest(config),
-        }
-        (folder / BASE).write_text(json.dumps(location) + "\n", encoding="utf-8")
-
-
 def base_of(model: str | Path) -> str:
     """Return the folder or hub name of an adapter's base; the model itself if it is no adapter.
 
@@ -74,9 +54,6 @@ def base_of(model: str | Path) -> str:
     folder = Path(model)
     if not (folder / ADAPTER).is_file():
         return str(model)
-    beside = _beside(folder)
-    if beside is not None:
-        return str(beside)
     try:
         base = json.loads((folder / ADAPTER).read_text(encoding="utf-8"))["base_model_name_or_path"]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -85,24 +62,9 @@ def base_of(model: str | Path) -> str:
         raise ModelError(
             f"{folder / ADAPTER} does not say which model the adapter was put on; set base_model_name_or_path"
         )
-    return str(base)
-
-
-def _beside(folder: Path) -> Path | None:
-    """Return the base's folder by its relative path, if the folder holds that model."""
-    path = folder / BASE
-    try:
-        location = json.loads(path.read_text(encoding="utf-8"))
-        result = Path(os.path.normpath(folder.resolve() / str(location["path"])))
-        wanted = str(location["config"])
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelError(
-            f"{path} cannot be read ({error}). Restore it, or remove it: {ADAPTER} has the base too"
-        ) from error
-    config = result / _CONFIG
-    return result if config.is_file() and file_digest(config) == wanted else None
+    beside = folder.resolve().parent / Path(base).name
+    here = _CHECKPOINT.fullmatch(beside.name) and (beside / "config.json").is_file()
+    return str(beside if here else base)
 
 
 # ---- an adapter for each repository

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,6 @@ def add(
     *,
     parent: str | None,
     facts: Mapping[str, Any],
-    complete: Callable[[Path], object] = lambda _copy: None,
 ) -> Checkpoint:
     """Add a copy of a model's folder to a chain, as the checkpoint after `parent`; an existing one is not made again.
 
@@ -79,7 +78,6 @@ def add(
         config: of the measurements.
         parent: the checkpoint in use; None: there is none.
         facts: further fields of the checkpoint's description.
-        complete: finishes the copy.
 
     Raises:
         CheckpointError: a file differs from the saved one, or the copy cannot be written.
@@ -105,7 +103,6 @@ def add(
         for name in sorted(_files(folder, known)):
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(folder / name, copy / name)
-        complete(copy)
 
     return chain.once(step, lambda _run: chain.put(step, write, made), from_parent=False)
 

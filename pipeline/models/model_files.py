@@ -46,9 +46,9 @@ MODEL_FILES = (
         "vocab.*",
         "merges.txt",
     ),
-    *("spiece.model", "training_args.bin", "prompt.json", "base.json", CURVE, DESCRIPTION),
+    *("spiece.model", "training_args.bin", "prompt.json", CURVE, DESCRIPTION),
 )
-_NO_START = (DESCRIPTION, CURVE, "training_args.bin", "base.json")
+_NO_START = (DESCRIPTION, CURVE, "training_args.bin")
 
 
 def files_in(folder: Path) -> list[str]:

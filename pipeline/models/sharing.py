@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline.models.adapters import ADAPTER, BASE, adapters_of, base_of
+from pipeline.models.adapters import ADAPTER, adapters_of, base_of
 from pipeline.models.chain import Chain
 from pipeline.models.errors import LearningError
 from pipeline.models.measures import BASELINES, BOUNDS, baselines_of
@@ -29,7 +29,7 @@ from store.view import model_queries
 from store.view.rows import CheckpointRow, EvaluationRow
 
 Format = Literal["sentence-transformers", "transformers", "peft"]
-_STAY = (DESCRIPTION, BASE, ADAPTERS, "training_args.bin")
+_STAY = (DESCRIPTION, ADAPTERS, "training_args.bin")
 _TASKS: Mapping[str, tuple[str, str]] = {
     "retriever": ("sentence-similarity", "premise retrieval"),
     "tactics": ("text-generation", "tactic prediction"),

@@ -32,7 +32,6 @@ from pydantic import TypeAdapter
 
 from pipeline.jobs.protocol import BAD_INPUT, JobError, JobSpec, Recorded, Reporter
 from pipeline.jobs.specs import DATASET, TrainSpec
-from pipeline.models.adapters import base_of, name_base
 from pipeline.models.added import add
 from pipeline.models.chain import Chain
 from pipeline.models.config import Config
@@ -227,8 +226,6 @@ class TrainingJob(abc.ABC, Generic[C]):
             self.config.to_dict(),
             parent=self.order.parent,
             facts=facts,
-            # The relative path to an adapter's base differs here.
-            complete=lambda copy: name_base(copy, base_of(folder)),
         )
 
     def _learn_beside_others(self) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils.hub import cached_file, is_offline_mode
 
-from pipeline.models.adapters import OF_RETRIEVERS, base_of, name_base, new_adapter
+from pipeline.models.adapters import OF_RETRIEVERS, base_of, new_adapter
 from pipeline.models.batching import by_length, goes_together, padded
 from pipeline.models.errors import CheckpointError, NotFetchedError
 from pipeline.models.libraries import UNLOADABLE, load_weights, quiet_libraries
@@ -196,7 +196,7 @@ def has_adapter(encoder: Encoder) -> bool:
 def save_encoder(encoder: Encoder, source: str | Path, folder: Path) -> None:
     """Write an encoder and the tokenizer of its source into a folder, made if need be.
 
-    Of an encoder with an adapter it writes the adapter and the place of its base.
+    Of an encoder with an adapter it writes the adapter alone.
 
     Raises:
         OSError: the disk refused, or transformers has no tokenizer to copy; `safetensors.SafetensorError` likewise.
@@ -204,9 +204,7 @@ def save_encoder(encoder: Encoder, source: str | Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with quiet_libraries():
         encoder.save_pretrained(folder)
-        if has_adapter(encoder):
-            name_base(folder, base_of(source))
-        else:
+        if not has_adapter(encoder):
             AutoTokenizer.from_pretrained(source_of(source)).save_pretrained(folder)
 
 

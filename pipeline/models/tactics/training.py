@@ -22,7 +22,7 @@ from torch.utils.data import Sampler
 from transformers import Trainer, TrainingArguments, set_seed
 from transformers.trainer_pt_utils import get_length_grouped_indices
 
-from pipeline.models.adapters import name_base, new_adapter
+from pipeline.models.adapters import new_adapter
 from pipeline.models.batching import padded
 from pipeline.models.config import TacticsConfig
 from pipeline.models.errors import ConfigError, NothingToLearnError
@@ -122,7 +122,6 @@ class TacticTraining(Training[TacticsConfig]):
         found = self.found
         self.write_files(folder, found.model, found.tokenizer)
         found.lengths.save(folder)
-        name_base(folder, found.base)
         # An empty model card from PEFT.
         (folder / "README.md").unlink(missing_ok=True)
 
