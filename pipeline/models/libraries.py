@@ -151,7 +151,6 @@ def diverged(what: str) -> DivergedError:
     )
 
 
-_LOGGERS = ("pytorch_lightning", "lightning_fabric", "lightning.pytorch")
 _KNOWN = (
     # Of an attempt from the same step.
     r".*Experiment logs directory",
@@ -164,10 +163,9 @@ _KNOWN = (
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
     """Limit Lightning to warnings that apply here; transformers draws no progress bars."""
-    before = {name: logging.getLogger(name).level for name in _LOGGERS}
-    bars = transformers_logging.is_progress_bar_enabled()
-    for name in _LOGGERS:
-        logging.getLogger(name).setLevel(logging.WARNING)
+    fabric = logging.getLogger("lightning_fabric")
+    level, bars = fabric.level, transformers_logging.is_progress_bar_enabled()
+    fabric.setLevel(logging.WARNING)
     if bars:
         transformers_logging.disable_progress_bar()
     try:
@@ -176,7 +174,6 @@ def quiet_libraries() -> Iterator[None]:
                 warnings.filterwarnings("ignore", message=message)
             yield
     finally:
-        for name, level in before.items():
-            logging.getLogger(name).setLevel(level)
+        fabric.setLevel(level)
         if bars:
             transformers_logging.enable_progress_bar()

@@ -32,6 +32,7 @@ from pydantic import TypeAdapter
 
 from pipeline.jobs.protocol import BAD_INPUT, JobError, JobSpec, Recorded, Reporter
 from pipeline.jobs.specs import DATASET, TrainSpec
+from pipeline.models.adapters import model_for
 from pipeline.models.added import add
 from pipeline.models.chain import Chain
 from pipeline.models.config import Config
@@ -115,8 +116,8 @@ class StepReports:
             self._reporter.progress(done, total, self._note)
 
 
-class TrainingJob(abc.ABC, Generic[C]):
-    """A job that trains one model; see the module. `C` is the model's configuration."""
+class TrainingJob(abc.ABC, Generic[C, M]):
+    """A job that trains one model; see the module. `C` is its configuration, `M` the loaded model."""
 
     model: ClassVar[ModelKind]
 
@@ -129,7 +130,7 @@ class TrainingJob(abc.ABC, Generic[C]):
         self.config: C = replace(config, seed=seed)  # type: ignore[type-var]  # subclasses are dataclasses
         self.spec = spec
         self.reporter = reporter
-        self._loaded: tuple[str, Any] | None = None
+        self._loaded: tuple[str, M] | None = None
 
     @property
     def replayed(self) -> list[TaskData]:
@@ -181,22 +182,26 @@ class TrainingJob(abc.ABC, Generic[C]):
             LearningError: the dataset or the checkpoint cannot be used.
         """
 
-    def loaded(self, source: str | Path, load: Callable[[str], M]) -> M:
-        """Return a model's folder as loaded by `load`; the last one stays loaded."""
-        if self._loaded is None or self._loaded[0] != str(source):
-            # Before the next is loaded: the GPU might not hold two.
-            self._loaded = None
-            self._loaded = str(source), load(str(source))
-        found: M = self._loaded[1]
-        return found
-
     @abc.abstractmethod
-    def facts_of(self, folder: Path) -> dict[str, Any]:
-        """Load a model's folder; return the further fields of a checkpoint.json of its kind.
+    def load(self, source: str) -> M:
+        """Load a model's folder, to measure it.
 
         Raises:
             LearningError: it holds no such model.
         """
+
+    def facts_of(self, model: M) -> dict[str, Any]:  # noqa: ARG002
+        """Return the facts about a taken model, for its checkpoint."""
+        return {}
+
+    def loaded(self, checkpoint: str, task: TaskData) -> M:
+        """Return a checkpoint's model for a task; the last one stays loaded."""
+        source = model_for(self.chain.path(checkpoint), task.name)
+        if self._loaded is None or self._loaded[0] != source:
+            # Before the next is loaded: the GPU might not hold two.
+            self._loaded = None
+            self._loaded = source, self.load(source)
+        return self._loaded[1]
 
     def _made(self, task: TaskData) -> Checkpoint:
         """Train the task, or take the model in the specification."""
@@ -215,7 +220,7 @@ class TrainingJob(abc.ABC, Generic[C]):
                 f"{folder} is one model for all. Set lora_by_repository = false, and begin another chain of checkpoints"
             )
         try:
-            facts = self.facts_of(folder)
+            facts = self.facts_of(self.load(str(folder)))
         except (CheckpointError, ModelError) as error:
             # In its place it would fail again.
             raise ConfigError(str(error)) from error

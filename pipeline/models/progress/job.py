@@ -14,7 +14,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 from pipeline.jobs.protocol import JobSpec, Reporter
@@ -115,7 +114,7 @@ def evaluate(
     )
 
 
-class ProgressJob(TrainingJob[ProgressConfig]):
+class ProgressJob(TrainingJob[ProgressConfig, ProgressModel]):
     model: ClassVar[ModelKind] = "progress"
 
     def measure(self, checkpoint: str, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
@@ -123,10 +122,7 @@ class ProgressJob(TrainingJob[ProgressConfig]):
         rows = read_split(task.dataset / config.split / f"{split}.json")
         if not rows:
             raise NothingToLearnError(f"no step is on the {split} side")
-        model = self.loaded(
-            self.chain.path(checkpoint), lambda source: ProgressModel(source, device=config.device)
-        )
-        return evaluate(model, rows, seed=config.seed, on_batch=on_batch)
+        return evaluate(self.loaded(checkpoint, task), rows, seed=config.seed, on_batch=on_batch)
 
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
         config = self.config
@@ -141,8 +137,8 @@ class ProgressJob(TrainingJob[ProgressConfig]):
             save_minutes=config.save_minutes,
         )
 
-    def facts_of(self, folder: Path) -> dict[str, Any]:
-        return {"max_length": ProgressModel(folder, device=self.config.device).max_length}
+    def load(self, source: str) -> ProgressModel:
+        return ProgressModel(source, device=self.config.device)
 
 
 def train(spec: JobSpec[TrainSpec], reporter: Reporter) -> dict[str, Any]:

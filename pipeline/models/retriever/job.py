@@ -7,26 +7,23 @@ recall@10", "mepo recall@10" (`pipeline.models.retriever.baselines`); each with 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, ClassVar
 
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import TrainRetrieverSpec
-from pipeline.models.adapters import model_for
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.measures import Evaluation
 from pipeline.models.model_files import Checkpoint
 from pipeline.models.retriever.config import RetrieverConfig, for_a_job
-from pipeline.models.retriever.encoder import load_encoder
-from pipeline.models.retriever.index import load_retriever
+from pipeline.models.retriever.index import Retriever, load_retriever
 from pipeline.models.retriever.learning import learn, measure
 from pipeline.models.retriever.training import tensorboard
 from pipeline.models.training_job import OnStep, StepReports, TrainingJob, configured
 from store.events.models import ModelKind
 
 
-class RetrieverJob(TrainingJob[RetrieverConfig]):
+class RetrieverJob(TrainingJob[RetrieverConfig, Retriever]):
     model: ClassVar[ModelKind] = "retriever"
 
     def __init__(
@@ -36,11 +33,8 @@ class RetrieverJob(TrainingJob[RetrieverConfig]):
         self.indices = spec.parameters.indices
 
     def measure(self, checkpoint: str, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
+        retriever = self.loaded(checkpoint, task)
         config = self.measured_with
-        folder = model_for(self.chain.path(checkpoint), task.name)
-        retriever = self.loaded(
-            folder, lambda source: load_retriever(source, device=config.device, config=config)
-        )
         return measure(retriever, task, config, split=split, indices=self.indices, on_batch=on_batch)
 
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
@@ -56,8 +50,11 @@ class RetrieverJob(TrainingJob[RetrieverConfig]):
             loggers=[] if self.tensorboard is None else [tensorboard(self.tensorboard)],
         )
 
-    def facts_of(self, folder: Path) -> dict[str, Any]:
-        return {"digest": tensors_digest(load_encoder(folder).state_dict())}
+    def load(self, source: str) -> Retriever:
+        return load_retriever(source, device=self.config.device, config=self.measured_with)
+
+    def facts_of(self, model: Retriever) -> dict[str, Any]:
+        return {"digest": tensors_digest(model.encoder.state_dict())}
 
 
 def train(spec: JobSpec[TrainRetrieverSpec], reporter: Reporter) -> dict[str, Any]:

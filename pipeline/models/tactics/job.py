@@ -22,14 +22,12 @@ import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from pipeline.jobs.protocol import JobSpec, Reporter
-from pipeline.models.adapters import model_for
 from pipeline.models.batching import by_length
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
@@ -40,7 +38,7 @@ from pipeline.models.model_files import Checkpoint
 from pipeline.models.running import Reports, make_checkpoint
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.lesson import lesson
-from pipeline.models.tactics.models import TacticModel, load_model, read_model
+from pipeline.models.tactics.models import TacticModel, load_model
 from pipeline.models.tactics.requests import Decoding, Request
 from pipeline.models.tactics.rows import (
     NO_PREMISES,
@@ -159,7 +157,7 @@ def premised(premises: RowPremises, shown: Rows) -> dict[str, Any]:
     return {"premises": {"of": premises.name, "rows": sum(bool(row.premises) for row in shown.rows)}}
 
 
-class TacticsJob(TrainingJob[TacticsConfig]):
+class TacticsJob(TrainingJob[TacticsConfig, TacticModel]):
     """The job; its rows, and those it measures on, show premises."""
 
     model: ClassVar[ModelKind] = "tactics"
@@ -177,21 +175,14 @@ class TacticsJob(TrainingJob[TacticsConfig]):
     def measure(self, checkpoint: str, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
         config = self.measured_with
         rows = read_rows(task.dataset / config.split / f"{split}.json")
-        model = self.model_of(checkpoint, task)
         return evaluate(
-            model,
+            self.loaded(checkpoint, task),
             rows,
             most=config.eval_steps,
             seed=config.seed,
             find=self._premises.of(task),
             on_batch=on_batch,
         )
-
-    def model_of(self, checkpoint: str, task: TaskData) -> TacticModel:
-        """Return a checkpoint's model for a task, in the provers' type."""
-        device = device_of(self.config.device)
-        source = model_for(self.chain.path(checkpoint), task.name)
-        return self.loaded(source, lambda one: load_model(one, device=device, dtype=inference_dtype(device)))
 
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
         config, premises = self.config, self._premises
@@ -212,6 +203,6 @@ class TacticsJob(TrainingJob[TacticsConfig]):
 
         return make_checkpoint(self.chain, step, begin, rows, save_minutes=config.save_minutes)
 
-    def facts_of(self, folder: Path) -> dict[str, Any]:
-        read_model(folder)
-        return {}
+    def load(self, source: str) -> TacticModel:
+        device = device_of(self.config.device)
+        return load_model(source, device=device, dtype=inference_dtype(device))
