@@ -32,6 +32,7 @@ from pipeline.endpoint.dialect import (
     Answer,
     Ask,
     Choice,
+    Complaint,
     Dialect,
     NotUnderstoodError,
     complaint,
@@ -99,25 +100,26 @@ _NO_ANSWER: Mapping[NoAnswerReason, tuple[str, bool]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Reply:
-    status: int
-    headers: Mapping[str, str]
-    data: bytes
+class _Failure:
+    """A request without an answer.
 
-    @property
-    def paid(self) -> bool:
-        """Return whether a gateway timed out on an endpoint that may still have answered."""
-        return self.status == _GATEWAY_TIMEOUT
-
-
-@dataclass(frozen=True, slots=True)
-class _NoReply:
-    """No answer; `paid`: the endpoint may have charged for a lost answer. `final`: another try is useless."""
+    Attributes:
+        reason: see `EndpointError`.
+        text: for people.
+        status: of HTTP; None without an answer.
+        paid: whether the endpoint may have charged for a lost answer.
+        again: whether another try may help.
+        wait_s: the endpoint's Retry-After.
+        about: the endpoint's complaint, if its request may be at fault.
+    """
 
     reason: str
     text: str
-    paid: bool
-    final: bool = False
+    status: int | None = None
+    paid: bool = False
+    again: bool = False
+    wait_s: float | None = None
+    about: Complaint | None = None
 
 
 @dataclass(slots=True)
@@ -292,31 +294,23 @@ class ChatClient:
                 reserved = await asyncio.to_thread(
                     partial(self._spending.reserve, self._usd(most), spender=self.endpoint.model)
                 )
-                reply = await self._sent(body, call)
-            if isinstance(reply, _Reply) and reply.status == 200:
-                try:
-                    answer = read_answer(reply.data)
-                except NotUnderstoodError as error:
-                    text = str(error)
-                else:
-                    self._counted.add(name)
-                    usage = self._cost(most, answer.tokens)
-                    await asyncio.to_thread(self._book, reserved, usage, name, reply.data)
-                    call.usage += usage
-                    return answer
-                reply = _NoReply("not_understood", text, paid=True, final=True)
-            if reply.paid:
+                result = await self._sent(body, call)
+            if isinstance(result, Answer):
+                self._counted.add(name)
+                usage = self._cost(most, result.tokens)
+                await asyncio.to_thread(self._book, reserved, usage, name, result.data)
+                call.usage += usage
+                return result
+            if result.paid:
                 usage = self._cost(most, None)
                 await asyncio.to_thread(self._spending.book, reserved, usage)
                 call.usage += usage
             else:
                 await asyncio.to_thread(self._spending.release, reserved)
-            if isinstance(reply, _Reply) and reply.status in (400, 422):
-                learned = self._dialect.learn(body, complaint(reply.data))
-                if learned:
-                    continue
+            if result.about is not None and self._dialect.learn(body, result.about):
+                continue
             failed += 1
-            await self._wait(reply, failed, call)
+            await self._wait(result, failed, call)
 
     async def _paid_answer(self, name: str) -> Answer | None:
         """Return the paid answer to a named request, if any."""
@@ -354,54 +348,69 @@ class ChatClient:
             self._answers.put(name, reply)
         self._spending.book(reserved, usage)
 
-    async def _sent(self, body: dict[str, object], call: _Call) -> _Reply | _NoReply:
+    async def _sent(self, body: dict[str, object], call: _Call) -> Answer | _Failure:
         """Send a request once. Return a failure instead of raising it: an exception would hold the request's key."""
         left = self.endpoint.timeout_s
         if call.deadline is not None:
             left = min(left, call.deadline - self._clock())
         if left <= 0:
-            return _NoReply("timeout", "no time was left to ask it", paid=False, final=True)
+            return _Failure("timeout", "no time was left to ask it")
         call.sent += 1
         try:
-            answer = await self._client.call("POST", self._url, content=body, seconds=left)
+            reply = await self._client.call("POST", self._url, content=body, seconds=left)
         except NoAnswerError as error:
             reason, paid = _NO_ANSWER[error.reason]
-            return _NoReply(reason, str(error), paid=paid, final=error.reason == "too_long")
-        return _Reply(answer.status, answer.headers, answer.data)
+            return _Failure(reason, str(error), paid=paid, again=error.reason != "too_long")
+        if reply.status != 200:
+            return self._refusal(reply.status, reply.headers, complaint(reply.data))
+        try:
+            return read_answer(reply.data)
+        except NotUnderstoodError as error:
+            return _Failure("not_understood", str(error), paid=True)
 
-    async def _wait(self, reply: _Reply | _NoReply, failed: int, call: _Call) -> None:
+    def _refusal(self, status: int, headers: Mapping[str, str], about: Complaint) -> _Failure:
+        # An endpoint that refuses the key is not quoted: this record stays forever, and the text may hold the key in
+        # any encoding.
+        quoted = "" if self._key and status in (401, 403, 407) else f": {about.text}"
+        without = " (no key was sent)" if status in (401, 403) and not self._key else ""
+        text = f"it answered {status}{without}{quoted}"
+        if 300 <= status < 400:
+            try:
+                place = urlsplit(headers.get("location", "")).netloc[:100]
+            except ValueError:
+                place = ""
+            text = f"it answered {status}: it redirects to {place or 'another address'}"
+            return _Failure("redirected", text, status)
+        if about.spent:
+            return _Failure("no_credit", text, status)
+        if status in _OVERLOADED:
+            wait_s = self._retry_after(headers)
+            # A gateway that timed out says nothing of the endpoint, which may still have answered.
+            return _Failure("overloaded", text, status, status == _GATEWAY_TIMEOUT, True, wait_s)
+        at_fault = about if status in (400, 422) else None
+        return _Failure(_REASONS.get(status, "bad_request"), text, status, about=at_fault)
+
+    async def _wait(self, failure: _Failure, failed: int, call: _Call) -> None:
         """Wait before another try.
 
         Raises:
             EndpointError: another try is useless, or the retries are used up.
         """
-        if isinstance(reply, _Reply) and reply.status not in _OVERLOADED:
-            self._refuse(reply)
-        asked_for: float | None = None
-        status = reply.status if isinstance(reply, _Reply) else None
-        if isinstance(reply, _Reply):
-            about = complaint(reply.data)
-            if about.spent:
-                self._fail("no_credit", f"it answered {reply.status}: {about.text}", status)
-            reason, text = "overloaded", f"it answered {reply.status}: {about.text}"
-            asked_for = self._retry_after(reply.headers)
-        else:
-            reason, text = reply.reason, reply.text
-            if reply.final:
-                self._fail(reason, text, None)
-        if asked_for is not None and asked_for > _LONGEST_WAIT_S:
-            self._fail(reason, f"{text}; it wants to be left alone for {asked_for:.0f} s", status)
+        if not failure.again:
+            self._fail(failure)
         # The jitter only shortens the wait: a caller may have a deadline.
-        back_off = _BACKOFF.wait_s(failed) * (0.5 + self._jitter() / 2)
-        wait = back_off if asked_for is None else asked_for
-        if asked_for is not None:
+        wait = _BACKOFF.wait_s(failed) * (0.5 + self._jitter() / 2)
+        if failure.wait_s is not None:
+            wait = failure.wait_s
+            if wait > _LONGEST_WAIT_S:
+                self._fail(failure, f"; it wants to be left alone for {wait:.0f} s")
             # Retry-After holds for all requests of this client.
-            self._resume_at = max(self._resume_at, self._clock() + asked_for)
+            self._resume_at = max(self._resume_at, self._clock() + wait)
         if failed > self.endpoint.retries:
-            self._fail(reason, f"{text}; asked {call.sent} times", status)
+            self._fail(failure, f"; asked {call.sent} times")
         if call.deadline is not None and self._clock() + wait >= call.deadline:
-            self._fail(reason, f"{text}; no time is left for another try", status)
-        _log.info("%s: %s; asked again in %.1f s", self.endpoint.base_url, self._clean(text), wait)
+            self._fail(failure, "; no time is left for another try")
+        _log.info("%s: %s; asked again in %.1f s", self.endpoint.base_url, self._clean(failure.text), wait)
         await self._sleep(wait)
 
     def _retry_after(self, headers: Mapping[str, str]) -> float | None:
@@ -415,27 +424,12 @@ class ChatClient:
             return None
         return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - self._now()).total_seconds())
 
-    def _refuse(self, reply: _Reply) -> NoReturn:
-        if 300 <= reply.status < 400:
-            try:
-                place = urlsplit(reply.headers.get("location", "")).netloc[:100]
-            except ValueError:
-                place = ""
-            place = place or "another address"
-            self._fail("redirected", f"it answered {reply.status}: it redirects to {place}", reply.status)
-        about = complaint(reply.data)
-        reason = "no_credit" if about.spent else _REASONS.get(reply.status, "bad_request")
-        without = " (no key was sent)" if reply.status in (401, 403) and not self._key else ""
-        # An endpoint that refuses the key is not quoted: this record stays forever, and the text may hold the key in
-        # any encoding.
-        text = "" if self._key and reply.status in (401, 403, 407) else f": {about.text}"
-        self._fail(reason, f"it answered {reply.status}{without}{text}", reply.status)
-
-    def _fail(self, reason: str, text: str, status: int | None) -> NoReturn:
+    def _fail(self, failure: _Failure, end: str = "") -> NoReturn:
+        text, remedy = self._clean(f"{failure.text}{end}"), _REMEDIES[failure.reason]
         raise EndpointError(
-            reason,
-            f"{self.endpoint.base_url} ({self.endpoint.model}): {self._clean(text)}. Remedy: {_REMEDIES[reason]}",
-            status=status,
+            failure.reason,
+            f"{self.endpoint.base_url} ({self.endpoint.model}): {text}. Remedy: {remedy}",
+            status=failure.status,
         )
 
     def _clean(self, text: str) -> str:

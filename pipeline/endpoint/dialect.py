@@ -57,11 +57,12 @@ class Choice:
 @dataclass(frozen=True, slots=True)
 class Answer:
     """An endpoint's answer; `tokens` are those of the prompt and of all completions, None if the endpoint gives no
-    numbers.
+    numbers; `data` is the answer as sent.
     """
 
     choices: tuple[Choice, ...]
     tokens: tuple[int, int] | None
+    data: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ def read_answer(data: bytes) -> Answer:
     if not isinstance(choices, list) or not choices:
         # Some routers report a failure of their backend with 200.
         raise NotUnderstoodError(f"it answered 200 without choices: {complaint(data).text}")
-    return Answer(tuple(_choice(one) for one in choices), _tokens(result.get("usage")))
+    return Answer(tuple(_choice(one) for one in choices), _tokens(result.get("usage")), data)
 
 
 def complaint(data: bytes) -> Complaint:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from contextlib import suppress
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
@@ -29,17 +29,6 @@ class GenerationStoppedError(LearningError):
     """The service was closed before its answer."""
 
     reason = "stopped"
-
-
-@dataclass(eq=False, slots=True)
-class _PendingRequest(Generic[Q, A]):
-    asked: Q
-    answer: asyncio.Future[A]
-
-    @property
-    def wanted(self) -> bool:
-        """Whether the caller still waits: it may have been cancelled."""
-        return not self.answer.done()
 
 
 class Batching(Generic[Q, A]):
@@ -62,9 +51,8 @@ class Batching(Generic[Q, A]):
         self._model = answer
         self._at_once = at_once
         self._wait_s = wait_s
-        self._waiting: list[_PendingRequest[Q, A]] = []
-        self._asked = asyncio.Event()
-        self._enough = asyncio.Event()
+        self._waiting: list[tuple[Q, asyncio.Future[A]]] = []
+        self._changed = asyncio.Event()
         self._closed = False
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
         self._task: asyncio.Task[None] | None = None
@@ -76,14 +64,13 @@ class Batching(Generic[Q, A]):
     async def close(self) -> None:
         """Stop answering: waiting callers get an error; wait for the batch in the model."""
         self._closed = True
-        for one in self._waiting:
-            if one.wanted:
-                one.answer.set_exception(GenerationStoppedError("the generation service was closed"))
+        for _, answer in self._waiting:
+            if not answer.done():
+                answer.set_exception(GenerationStoppedError("the generation service was closed"))
         self._waiting = []
         if self._task is not None:
             # A batch in the model cannot be cancelled.
-            self._asked.set()
-            self._enough.set()
+            self._changed.set()
             await self._task
         self._thread.shutdown()
 
@@ -96,10 +83,8 @@ class Batching(Generic[Q, A]):
         if self._closed or self._task is None:
             raise GenerationStoppedError("the generation service is not open: use it within `async with`")
         answer: asyncio.Future[A] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_PendingRequest(asked, answer))
-        self._asked.set()
-        if len(self._waiting) >= self._at_once:
-            self._enough.set()
+        self._waiting.append((asked, answer))
+        self._changed.set()
         return await answer
 
     async def __aenter__(self) -> Self:
@@ -112,23 +97,28 @@ class Batching(Generic[Q, A]):
         await self.close()
 
     async def _serve(self) -> None:
-        while True:
-            self._waiting = [one for one in self._waiting if one.wanted]
+        while not self._closed:
             if not self._waiting:
-                if self._closed:
-                    return
-                self._asked.clear()
-                await self._asked.wait()
+                self._changed.clear()
+                await self._changed.wait()
                 await self._gather()
-                continue
             batch, self._waiting = self._waiting[: self._at_once], self._waiting[self._at_once :]
             await self._answer(batch)
 
-    async def _answer(self, batch: Sequence[_PendingRequest[Q, A]]) -> None:
-        batch = [one for one in batch if one.wanted]
+    async def _gather(self) -> None:
+        """Wait a moment for more, or until there are enough."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._wait_s):
+                while len(self._waiting) < self._at_once and not self._closed:
+                    self._changed.clear()
+                    await self._changed.wait()
+
+    async def _answer(self, batch: Sequence[tuple[Q, asyncio.Future[A]]]) -> None:
+        # A cancelled caller waits no more.
+        batch = [(asked, answer) for asked, answer in batch if not answer.done()]
         if not batch:
             return
-        asked = [one.asked for one in batch]
+        asked = [one for one, _ in batch]
         try:
             result = await asyncio.get_running_loop().run_in_executor(self._thread, self._model, asked)
             if len(result) != len(batch):
@@ -136,24 +126,14 @@ class Batching(Generic[Q, A]):
         # The caller gets it; the service continues.
         except Exception as error:  # noqa: BLE001
             if len(batch) == 1:
-                if batch[0].wanted:
-                    batch[0].answer.set_exception(error)
+                if not batch[0][1].done():
+                    batch[0][1].set_exception(error)
                 return
             # Halving finds the bad request; the others are answered.
             half = len(batch) // 2
             await self._answer(batch[:half])
             await self._answer(batch[half:])
             return
-        for one, answer in zip(batch, result, strict=True):
-            if one.wanted:
-                one.answer.set_result(answer)
-
-    async def _gather(self) -> None:
-        """Wait a moment for more, or until there are enough."""
-        if self._closed or len(self._waiting) >= self._at_once:
-            return
-        self._enough.clear()
-        try:
-            await asyncio.wait_for(self._enough.wait(), self._wait_s)
-        except TimeoutError:
-            return
+        for (_, waiting), answer in zip(batch, result, strict=True):
+            if not waiting.done():
+                waiting.set_result(answer)
