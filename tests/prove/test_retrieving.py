@@ -32,7 +32,7 @@ from store.log.log import EventLog
 from store.recording import record_trace
 from store.view import queries
 from store.view.view import View
-from tests.support.retrieval import write_dataset
+from tests.support.retrieval import imports_of, write_dataset
 from tests.support.tiny_models import make_tiny_retriever, make_tiny_seq2seq
 from tests.support.trace import lean_itself
 from tests.support.traced_repository import REPOSITORY, grown, head, make_traced_repository
@@ -95,7 +95,7 @@ def test_a_theorem_may_use_the_premises_above_its_traced_position(corpus: Corpus
 
 def test_a_file_outside_the_trace_has_the_premises_of_its_imports(tmp_path: Path, corpus: Corpus) -> None:
     files = {0: set(), 1: {"Demo/F0.lean"}}
-    assert set(corpus.get_dependencies("Demo/F1.lean")) == files[1]
+    assert set(imports_of(corpus, "Demo/F1.lean")) == files[1]
 
     def paths(place: Place, of: Corpus = corpus) -> set[str]:
         return {of[int(number)].path for number in accessible(of, place).nonzero()[0]}
@@ -149,7 +149,7 @@ def test_the_corpus_is_the_repository_s_newest_trace(dataset: Path, corpus: Corp
     kept = corpus_of_log(sources, repository="example.org/Demo")
     found = Corpus(InputStore(sources.contents).file(kept))
     assert {premise.serialize() for premise in found} == {premise.serialize() for premise in corpus}
-    assert found.get_dependencies("Demo/F1.lean") == ["Demo/F0.lean"]
+    assert imports_of(found, "Demo/F1.lean") == ["Demo/F0.lean"]
     with pytest.raises(DatasetError):
         corpus_of_log(sources, repository="example.org/Other")
 

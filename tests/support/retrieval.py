@@ -148,6 +148,12 @@ def write_dataset(
     return folder
 
 
+def imports_of(corpus: Corpus, path: str) -> list[str]:
+    """Return the paths of the files that a file imports, directly or not."""
+    imported = corpus.imported_files(path)
+    return [file.path for file, taken in zip(corpus.files, imported, strict=True) if taken]
+
+
 def small_config(model: str | Path, **changes: Any) -> RetrieverConfig:
     """Return how a tiny retriever learns a small dataset on a CPU in seconds, with some fields changed."""
     config = RetrieverConfig(

@@ -345,7 +345,7 @@ class Batches:
             places = np.asarray(columns)
             for row, example in enumerate(rows):
                 # A premise out of the theorem's reach is no negative: it may be a later lemma with the same statement.
-                allowed = self.corpus.accessible_of(example.file_path, example.start, places)
+                allowed = self.corpus.accessible(example.file_path, example.start, places)
                 ignore[row] = ~allowed & (label[row] == 0)
             # A premise in two columns counts once.
             ignore[:, [column for all_columns in columns_of.values() for column in all_columns[1:]]] = True

@@ -6,20 +6,17 @@ it begins. A file's imports are a row of bits, one a file. Reads `corpus.jsonl` 
 
 from __future__ import annotations
 
-import bisect
-import itertools
 import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import TypeAdapter
 
-from pipeline.models.datasets import Position
+from pipeline.models.datasets import Position, flaw_of
 from pipeline.models.errors import CorpusError
 from pipeline.models.text import document_text
 
@@ -43,6 +40,24 @@ class Premise:
 
 
 @dataclass(frozen=True, slots=True)
+class _Declaration:
+    full_name: str | None
+    start: Position
+    end: Position
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    path: str
+    imports: tuple[str, ...]
+    premises: tuple[_Declaration, ...]
+
+
+_LINE = TypeAdapter(_Line)
+
+
+@dataclass(frozen=True, slots=True)
 class CorpusFile:
     """A file and its range of premises in the corpus: `first` to `first + len(premises)`."""
 
@@ -50,6 +65,11 @@ class CorpusFile:
     premises: tuple[Premise, ...]
     imports: tuple[str, ...]
     first: int
+
+    @property
+    def own(self) -> slice:
+        """That range."""
+        return slice(self.first, self.first + len(self.premises))
 
 
 class Corpus:
@@ -85,9 +105,8 @@ class Corpus:
             np.arange(len(self.files), dtype=np.int32), sizes
         )
         """The file's number of each premise: int32, shape (len(self),)."""
-        self._ends: npt.NDArray[np.int64] = np.array(
-            [premise.end for premise in self.all_premises], dtype=np.int64
-        ).reshape(-1, 2)
+        self._starts = _keys(premise.start for premise in self.all_premises)
+        self._ends = _keys(premise.end for premise in self.all_premises)
 
     def __len__(self) -> int:
         return len(self.all_premises)
@@ -95,32 +114,16 @@ class Corpus:
     def __getitem__(self, index: int) -> Premise:
         return self.all_premises[index]
 
-    def __contains__(self, path: object) -> bool:
-        return path in self._files
-
     def __iter__(self) -> Iterator[Premise]:
         return iter(self.all_premises)
-
-    @property
-    def num_files(self) -> int:
-        return len(self.files)
 
     def file(self, path: str) -> CorpusFile | None:
         """Return a file by its path ("./A.lean" is "A.lean"); None if the corpus does not have it."""
         number = self._files.get(path.removeprefix("./"))
         return None if number is None else self.files[number]
 
-    def get_premises(self, path: str) -> Sequence[Premise]:
-        """Return the premises of a file in its order; none for an unknown file."""
-        file = self.file(path)
-        return () if file is None else file.premises
-
-    def get_dependencies(self, path: str) -> list[str]:
-        """Return the paths of a file's imports, direct or not; none for an unknown file."""
-        return [self.files[number].path for number in np.flatnonzero(self.imported_files(path))]
-
     def imported_files(self, path: str) -> npt.NDArray[np.bool_]:
-        """Return the mask of a file's imports, direct or not: bool, shape (num_files,)."""
+        """Return the mask of a file's imports, direct or not: bool, shape (len(self.files),)."""
         number = self._files.get(path.removeprefix("./"))
         if number is None:
             return np.zeros(len(self.files), dtype=np.bool_)
@@ -131,54 +134,24 @@ class Corpus:
         file = self.file(path)
         if file is None:
             return np.empty(0, dtype=np.intp)
-        own = slice(file.first, file.first + len(file.premises))
-        return file.first + np.flatnonzero(_not_after(self._ends[own], pos))
+        return file.first + np.flatnonzero(self._ends[file.own] <= _key(pos))
 
-    def accessible(self, path: str, pos: Position) -> npt.NDArray[np.bool_]:
-        """Return the mask of the premises accessible to a theorem at `pos` of a file: bool, shape (len(self),)."""
-        mask: npt.NDArray[np.bool_] = self.imported_files(path)[self.file_of_premise]
-        mask[self.before(path, pos)] = True
-        return mask
-
-    def accessible_of(self, path: str, pos: Position, indices: npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
-        """Return the mask of `indices` accessible to a theorem at `pos` of a file: bool, shape (len(indices),)."""
-        number = self._files.get(path.removeprefix("./"))
-        if number is None:
-            return np.zeros(len(indices), dtype=np.bool_)
+    def accessible(
+        self, path: str, pos: Position, indices: slice | npt.NDArray[np.intp] = slice(None)
+    ) -> npt.NDArray[np.bool_]:
+        """Return the mask of the premises, or of some, accessible to a theorem at `pos` of a file."""
         files = self.file_of_premise[indices]
-        imported = self._closures[number, files >> 3] >> (7 - (files & 7)) & 1
-        allowed: npt.NDArray[np.bool_] = imported.astype(np.bool_)
-        allowed |= (files == number) & _not_after(self._ends[indices], pos)
-        return allowed
-
-    def get_accessible_premises(self, path: str, pos: Position) -> list[Premise]:
-        return [self.all_premises[index] for index in np.flatnonzero(self.accessible(path, pos))]
+        number = self._files.get(path.removeprefix("./"), -1)
+        at_home: npt.NDArray[np.bool_] = (files == number) & (self._ends[indices] <= _key(pos))
+        return self.imported_files(path)[files] | at_home
 
     def locate(self, path: str, pos: Position) -> int | None:
         """Return the index of the first premise of a file around `pos`; None if there is none."""
         file = self.file(path)
         if file is None:
             return None
-        starts = self._starts[file.path]
-        if starts is not None:
-            at = bisect.bisect_right(starts, pos) - 1
-            return file.first + at if at >= 0 and pos <= file.premises[at].end else None
-        return next(
-            (
-                file.first + i
-                for i, premise in enumerate(file.premises)
-                if premise.start <= pos <= premise.end
-            ),
-            None,
-        )
-
-    @cached_property
-    def _starts(self) -> dict[str, list[Position] | None]:
-        """The starts of each file's premises; None if premises overlap."""
-        return {
-            file.path: [premise.start for premise in file.premises] if _apart(file.premises) else None
-            for file in self.files
-        }
+        around = (self._starts[file.own] <= _key(pos)) & (_key(pos) <= self._ends[file.own])
+        return next((file.first + int(place) for place in np.flatnonzero(around)), None)
 
     def only(self, indices: Sequence[int], paths: Collection[str]) -> Corpus:
         """Return the corpus of some of its premises, in the same order, with their files and those at some paths.
@@ -206,13 +179,18 @@ class Corpus:
         return cut
 
     def _add(self, line: bytes, where: str) -> None:
-        record = _record(line, where)
-        path = record["path"]
-        if path in self._files:
+        try:
+            record = _LINE.validate_python(json.loads(line.strip()))
+        except (ValueError, RecursionError) as error:
             raise CorpusError(
-                f"{where}: {path} has a line already (line {self._files[path] + 1}); each path has one. {_AGAIN}"
+                f"{where}{flaw_of(error)}. Is it a corpus.jsonl of a LeanDojo dataset? {_AGAIN}"
+            ) from error
+        if record.path in self._files:
+            raise CorpusError(
+                f"{where}: {record.path} has a line already (line {self._files[record.path] + 1}); each path has "
+                f"one. {_AGAIN}"
             )
-        self._put(path, tuple(_premises(record, path, where)), tuple(record["imports"]))
+        self._put(record.path, tuple(_documents(record)), record.imports)
 
     def _put(self, path: str, premises: tuple[Premise, ...], imports: tuple[str, ...]) -> None:
         self._files[path] = len(self.files)
@@ -251,72 +229,29 @@ class Corpus:
             ) from None
 
 
-def _record(line: bytes, where: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line.strip())
-    except (ValueError, RecursionError) as error:
-        reason = (
-            f"{error.msg}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else str(error)
-        )
-        raise CorpusError(
-            f"{where}: no JSON ({reason}). Is it a corpus.jsonl of a LeanDojo dataset?"
-        ) from error
-    if not (
-        isinstance(record, dict)
-        and isinstance(record.get("path"), str)
-        and isinstance(record.get("imports"), list)
-        and all(isinstance(path, str) for path in record["imports"])
-        and isinstance(record.get("premises"), list)
-    ):
-        raise CorpusError(
-            f'{where}: no file\'s record; it needs "path", "imports" and "premises": a text, a list of paths, a list. '
-            f"{_AGAIN}"
-        )
-    return record
-
-
-def _premises(record: dict[str, Any], path: str, where: str) -> Iterator[Premise]:
+def _documents(record: _Line) -> Iterator[Premise]:
+    """Yield a file's premises, without those that are no documents, as LeanDojo's loader."""
     seen: set[tuple[str, Position]] = set()
-    for number, data in enumerate(record["premises"], start=1):
-        try:
-            name, code = data["full_name"], data["code"]
-            # As LeanDojo's loader: nameless, empty, half-parsed ones and `mutual` blocks are no documents.
-            if (
-                name is None
-                or code == ""
-                or "user__.n" in name
-                or (name.startswith("[") and name.endswith("]"))
-            ):
-                continue
-            if not isinstance(code, str):
-                raise TypeError(f"its code is {code!r}, which is no text")
-            start, end = _position(data["start"]), _position(data["end"])
-            if end < start:
-                raise ValueError(f"it ends at {end}, before it begins at {start}")
-        except KeyError as error:
-            raise CorpusError(f"{where}: premise {number} of {path} has no {error}. {_AGAIN}") from error
-        except (TypeError, ValueError, AttributeError) as error:
-            raise CorpusError(
-                f"{where}: premise {number} of {path} cannot be read ({error}). {_AGAIN}"
-            ) from error
-        if (name, start) not in seen:
-            seen.add((name, start))
-            yield Premise(path, name, start, end, code)
+    for one in record.premises:
+        name = one.full_name
+        # Nameless, empty, half-parsed ones and `mutual` blocks.
+        if (
+            name is None
+            or one.code == ""
+            or "user__.n" in name
+            or (name.startswith("[") and name.endswith("]"))
+        ):
+            continue
+        if (name, one.start) not in seen:
+            seen.add((name, one.start))
+            yield Premise(record.path, name, one.start, one.end, one.code)
 
 
-def _position(value: object) -> Position:
-    match value:
-        case [int(line), int(column)]:
-            return line, column
-    raise ValueError(f"{value!r} is no position; it needs [line, column]")
-
-
-def _not_after(ends: npt.NDArray[np.int64], pos: Position) -> npt.NDArray[np.bool_]:
-    """Return the mask of the (line, column) pairs up to `pos`."""
+def _key(pos: Position) -> int:
+    """Return a number in the order of positions."""
     line, column = pos
-    before: npt.NDArray[np.bool_] = (ends[:, 0] < line) | ((ends[:, 0] == line) & (ends[:, 1] <= column))
-    return before
+    return (line << 32) + column
 
 
-def _apart(premises: Sequence[Premise]) -> bool:
-    return all(one.end < other.start for one, other in itertools.pairwise(premises))
+def _keys(positions: Iterable[Position]) -> npt.NDArray[np.int64]:
+    return np.fromiter(map(_key, positions), dtype=np.int64)

@@ -47,17 +47,19 @@ class Place:
     imports: tuple[str, ...] | None = None
 
 
+_NOWHERE = (0, 0)
+"""Before every premise of a file."""
+
+
 def accessible(corpus: Corpus, place: Place) -> npt.NDArray[np.bool_]:
     """Return a mask of the premises accessible to a theorem at a place: bool, shape (len(corpus),)."""
-    if place.path is not None and place.path in corpus:
-        mask: npt.NDArray[np.bool_] = corpus.imported_files(place.path)[corpus.file_of_premise]
-        position = _as_traced(corpus, place)
-        if position is not None:
-            mask[corpus.before(place.path, position)] = True
-        return mask
+    file = None if place.path is None else corpus.file(place.path)
+    if file is not None:
+        traced = (premise.start for premise in file.premises if premise.full_name == place.name)
+        return corpus.accessible(file.path, next(traced, place.position) or _NOWHERE)
     if place.imports is None and place.path is None:
         return np.ones(len(corpus), dtype=np.bool_)
-    files = np.zeros(corpus.num_files, dtype=np.bool_)
+    files = np.zeros(len(corpus.files), dtype=np.bool_)
     targets = {f"{module.replace('.', '/')}.lean" for module in place.imports or ()}
     for number, file in enumerate(corpus.files):
         # A library's files are below its own folder: ".lake/packages/mathlib/Mathlib/Order/Basic.lean".
@@ -66,12 +68,6 @@ def accessible(corpus: Corpus, place: Place) -> npt.NDArray[np.bool_]:
             files[number] = True
     result: npt.NDArray[np.bool_] = files[corpus.file_of_premise]
     return result
-
-
-def _as_traced(corpus: Corpus, place: Place) -> Position | None:
-    assert place.path is not None
-    known = (premise.start for premise in corpus.get_premises(place.path) if premise.full_name == place.name)
-    return next(known, place.position)
 
 
 def _ends(path: str, wanted: set[str]) -> list[str]:

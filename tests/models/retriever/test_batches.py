@@ -26,7 +26,7 @@ from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import byte_ids, query_ids
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.training import loader
-from tests.support.retrieval import write_dataset
+from tests.support.retrieval import imports_of, write_dataset
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +152,7 @@ def test_a_pairs_negatives_are_accessible_other_and_each_of_its_own(dataset: Pat
             files = made.corpus.file_of_premise[own]
             in_file += int((files[1:] == files[0]).sum())
             # Where nothing else is accessible, more must come from the file.
-            if made.corpus.get_dependencies(example.file_path):
+            if imports_of(made.corpus, example.file_path):
                 assert (files[1:] == files[0]).sum() >= 1
     assert in_file > 0
 

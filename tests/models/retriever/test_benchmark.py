@@ -13,7 +13,7 @@ import torch
 from benchmarks.retrieval import Sizes, import_neighbours, main, sorted_whole
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.index import top_k
-from tests.support.retrieval import write_dataset
+from tests.support.retrieval import imports_of, write_dataset
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -62,6 +62,6 @@ def test_a_file_of_the_large_corpus_sees_a_third_to_a_half_of_it_as_in_mathlib(t
     import_neighbours(dataset)
     corpus = Corpus(dataset / "corpus.jsonl")
     for file in corpus.files:
-        assert set(before.get_dependencies(file.path)) <= set(corpus.get_dependencies(file.path))
+        assert set(imports_of(before, file.path)) <= set(imports_of(corpus, file.path))
     seen = [int(corpus.imported_files(file.path).sum()) for file in corpus.files]
-    assert 1 / 3 < sum(seen) / len(seen) / corpus.num_files < 1 / 2
+    assert 1 / 3 < sum(seen) / len(seen) / len(corpus.files) < 1 / 2

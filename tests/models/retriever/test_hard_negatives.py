@@ -35,7 +35,7 @@ def test_they_are_the_nearest_of_the_premises_that_a_theorem_may_use_and_does_no
     for row, example in zip(found[:10], lesson.train, strict=False):
         scores = vectors @ embed_texts(encoder, byte_ids, [example.query], 64)[0]
         everything = np.arange(len(lesson.corpus))
-        allowed = lesson.corpus.accessible_of(example.file_path, example.start, everything)
+        allowed = lesson.corpus.accessible(example.file_path, example.start, everything)
         allowed[list(example.proof)] = False
         best = sorted(everything[allowed], key=lambda place: -float(scores[place]))[:HARD]
         assert row[row >= 0].tolist() == best

@@ -26,7 +26,7 @@ from pipeline.models.tactics_job import row_premises
 from pipeline.prove.generator import GeneratorProposer
 from pipeline.prove.graph import TacticRequest
 from pipeline.prove.premises import ShownPremises
-from tests.support.retrieval import write_dataset
+from tests.support.retrieval import imports_of, write_dataset
 from tests.support.tiny_models import make_tiny, make_tiny_retriever
 
 PREMISES = (
@@ -123,7 +123,7 @@ def test_a_row_s_premises_are_those_of_its_own_dataset_that_its_theorem_may_use(
     assert {code.partition("<a>")[2].partition("</a>")[0] for code in above} == {"Demo.F0.p0", "Demo.F0.p1"}
     files = {code.partition("<a>Demo.")[2][:2] for code in imported}
     corpus = Corpus(dataset / "corpus.jsonl")
-    assert files == {path[5:7] for path in ("Demo/F1.lean", *corpus.get_dependencies("Demo/F1.lean"))}
+    assert files == {path[5:7] for path in ("Demo/F1.lean", *imports_of(corpus, "Demo/F1.lean"))}
     words = row_premises(spec.model_copy(update={"checkpoint": "bm25", "premises": 1}))
     ((found,),) = words.of(TaskData("r", dataset))([replace(rows[0], state="⊢ p0")])
     assert (words.name, found in above, "p0</a>" in found) == ("bm25/1", True, True)

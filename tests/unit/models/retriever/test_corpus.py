@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.models.datasets import Position
 from pipeline.models.errors import CorpusError
 from pipeline.models.retriever.corpus import Corpus
+from tests.support.retrieval import imports_of
 
 
 def premise(name: str | None, line: int, *, code: str = "theorem x", lines: int = 0) -> dict[str, Any]:
@@ -36,21 +38,14 @@ def test_a_theorem_may_use_what_its_file_imports_and_what_ends_before_it(tmp_pat
         file("C.lean", ["B.lean"], premise("c1", 1), premise("c2", 3, lines=2), premise("c3", 7)),
         file("D.lean", [], premise("d", 1)),
     )
-    assert [one.full_name for one in corpus.get_accessible_premises("C.lean", (5, 9))] == [
-        "a",
-        "b1",
-        "b2",
-        "c1",
-        "c2",
-    ]
-    assert [one.full_name for one in corpus.get_accessible_premises("C.lean", (5, 8))] == [
-        "a",
-        "b1",
-        "b2",
-        "c1",
-    ]
-    assert corpus.get_dependencies("./C.lean") == ["A.lean", "B.lean"]
-    assert corpus.get_accessible_premises("Unknown.lean", (9, 9)) == []
+
+    def usable(path: str, position: Position) -> list[str]:
+        return [corpus[int(place)].full_name for place in np.flatnonzero(corpus.accessible(path, position))]
+
+    assert usable("C.lean", (5, 9)) == ["a", "b1", "b2", "c1", "c2"]
+    assert usable("C.lean", (5, 8)) == ["a", "b1", "b2", "c1"]
+    assert usable("Unknown.lean", (9, 9)) == []
+    assert imports_of(corpus, "./C.lean") == ["A.lean", "B.lean"]
 
 
 @settings(max_examples=20, deadline=None)
@@ -72,7 +67,7 @@ def test_the_bits_say_what_walking_the_imports_says(
     for direct in imports:
         walked.append(set(direct).union(*(walked[other] for other in direct)))
     for i in range(n):
-        assert set(corpus.get_dependencies(f"{i}.lean")) == {f"{j}.lean" for j in walked[i]}
+        assert set(imports_of(corpus, f"{i}.lean")) == {f"{j}.lean" for j in walked[i]}
 
 
 places = st.tuples(st.integers(1, 6), st.integers(1, 3))
@@ -107,8 +102,8 @@ def test_what_may_be_used_and_what_stands_where_is_what_a_look_at_every_premise_
     assert corpus.accessible(path, pos).tolist() == usable
     indices = np.array(data.draw(st.lists(st.integers(0, max(0, len(corpus) - 1)))), dtype=np.intp)
     if len(corpus):
-        assert corpus.accessible_of(path, pos, indices).tolist() == [usable[index] for index in indices]
-        assert not corpus.accessible_of("Unknown.lean", pos, indices).any()
+        assert corpus.accessible(path, pos, indices).tolist() == [usable[index] for index in indices]
+        assert not corpus.accessible("Unknown.lean", pos, indices).any()
     for number, within in enumerate(held):
         at = next((i for i, (start, end) in enumerate(within) if start <= pos <= end), None)
         before = sum(map(len, held[:number]))
@@ -171,16 +166,21 @@ def test_what_is_no_document_is_left_out(tmp_path: Path) -> None:
         ([file("A.lean", ["A.lean"])], "in a circle: A.lean -> A.lean"),
         ([file("A.lean", ["B.lean"])], "A.lean imports B.lean, which has no line"),
         ([file("A.lean"), file("A.lean")], "line 2: A.lean has a line already"),
-        ([{"path": "A.lean"}], "line 1: no file's record"),
-        ([file("A.lean"), {"path": "B.lean", "imports": [3], "premises": []}], "line 2: no file's record"),
-        ([file("A.lean", [], {"full_name": "a", "code": "x"})], "line 1: premise 1 of A.lean has no 'start'"),
+        ([{"path": "A.lean"}], "line 1.imports: field required"),
+        (
+            [file("A.lean"), {"path": "B.lean", "imports": [3], "premises": []}],
+            r"line 2.imports\[0\]: input should be a valid string",
+        ),
+        (
+            [file("A.lean", [], {"full_name": "a", "code": "x"})],
+            r"line 1.premises\[0\].start: field required",
+        ),
         (
             [file("A.lean", [], premise("a", 1), {**premise("b", 1), "code": 7})],
-            "premise 2 of A.lean .* no text",
+            r"premises\[1\].code: input should be a valid string",
         ),
-        ([file("A.lean", [], {**premise("a", 1), "start": ["1", 1]})], r"premise 1 of A.lean .*\['1', 1\]"),
-        ([file("A.lean", [], premise("a", 5, lines=-1))], "premise 1 of A.lean .* before it begins"),
-        ([file("A.lean", [], {**premise("a", 5), "full_name": 9})], "premise 1 of A.lean cannot be read"),
+        ([file("A.lean", [], {**premise("a", 1), "start": ["x", 1]})], r"start\[0\]: .* integer"),
+        ([file("A.lean", [], {**premise("a", 5), "full_name": 9})], "full_name: .* string"),
     ],
 )
 def test_a_corpus_that_is_none_is_refused_with_its_line(
@@ -193,10 +193,10 @@ def test_a_corpus_that_is_none_is_refused_with_its_line(
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        (b"", r"no JSON \(Expecting value, column 1\)"),
-        (b'{"path": "B.le', r"no JSON \(Unterminated string starting at, column 10\)"),
-        (b'{"path": "\xff"}', r"no JSON \(.*utf-8"),
-        (b"[" * 100_000, "no JSON"),
+        (b"", "Expecting value"),
+        (b'{"path": "B.le', "Unterminated string starting at"),
+        (b'{"path": "\xff"}', ".*utf-8"),
+        (b"[" * 100_000, ".*recursion"),
     ],
 )
 def test_a_line_that_is_no_json_is_refused_with_its_number(
@@ -217,11 +217,11 @@ def test_a_corpus_that_is_not_there_is_no_full_disk(tmp_path: Path) -> None:
 
 def test_a_corpus_without_a_file_is_read(tmp_path: Path) -> None:
     corpus = corpus_of(tmp_path)
-    assert (len(corpus), corpus.num_files) == (0, 0)
-    assert corpus.get_accessible_premises("A.lean", (9, 9)) == []
+    assert (len(corpus), len(corpus.files)) == (0, 0)
+    assert corpus.accessible("A.lean", (9, 9)).shape == (0,)
 
 
 def test_a_chain_of_imports_longer_than_pythons_stack_is_read(tmp_path: Path) -> None:
     n = 3000
     files = [file(f"{i}.lean", [f"{i + 1}.lean"] if i + 1 < n else []) for i in range(n)]
-    assert len(corpus_of(tmp_path, *files).get_dependencies("0.lean")) == n - 1
+    assert len(imports_of(corpus_of(tmp_path, *files), "0.lean")) == n - 1
