@@ -62,7 +62,7 @@ class CheckpointError(LearningError):
     reason = "bad_checkpoint"
 
 
-class NotFetchedError(ModelError, CheckpointError):
+class NotFetchedError(ModelError):
     """A model of the hub is not on this machine, and the hub is not to be asked (HF_HUB_OFFLINE)."""
 
     for_good = True

@@ -47,6 +47,24 @@ UNLOADABLE = (
 _TOKENIZER_FILES = ("tokenizer*", "spiece.model", "vocab.*", "*.tiktoken", "tekken.json")
 
 
+def not_loadable(what: str, model: str | Path, error: BaseException) -> ModelError:
+    """Return the error of a model, or of a part of it, that cannot be loaded from a folder or the hub."""
+    path = Path(model)
+    remedy = "Name a folder with config.json, model.safetensors and a tokenizer, or one with a LoRA adapter"
+    if path.exists():
+        return ModelError(f"{what} cannot be loaded ({first_line(error)}). {remedy}, or a model of the hub")
+    # The hub's library rejects a path as a bad name.
+    if path.is_absolute() or len(path.parts) != 2:
+        return ModelError(
+            f"{what} cannot be loaded (there is no such file or folder). {remedy}, or a model of the hub"
+        )
+    kind = NotFetchedError if is_offline_mode() else ModelError
+    return kind(
+        f"{what} cannot be loaded ({first_line(error)}). Fetch it where there is a network, with `HF_HUB_OFFLINE=0 hf "
+        f"download {model}`. {remedy}"
+    )
+
+
 def load_tokenizer(model: str | Path) -> PreTrainedTokenizerBase:
     """Return a model's tokenizer; its end mark is also its padding token if it has none.
 
@@ -62,9 +80,7 @@ def load_tokenizer(model: str | Path) -> PreTrainedTokenizerBase:
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(model)
     except UNLOADABLE as error:
-        of_hub = not path.is_absolute() and len(path.parts) == 2 and not path.exists()
-        kind = NotFetchedError if of_hub and is_offline_mode() else ModelError
-        raise kind(f"the tokenizer of {model} cannot be loaded ({first_line(error)})") from error
+        raise not_loadable(f"the tokenizer of {model}", model, error) from error
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer

@@ -14,7 +14,7 @@ from pipeline.freeze import corpus_of_log
 from pipeline.jobs.inputs import InputStore
 from pipeline.jobs.protocol import Sources
 from pipeline.jobs.specs import Budget
-from pipeline.models.errors import CheckpointError, CorpusError, DatasetError
+from pipeline.models.errors import CorpusError, DatasetError, ModelError
 from pipeline.models.retriever import index as indexing
 from pipeline.models.retriever.corpus import Corpus, Premise
 from pipeline.models.retriever.encoder import byte_ids, load_encoder
@@ -135,7 +135,7 @@ def test_goals_of_several_searches_are_embedded_together(
 
 
 def test_a_checkpoint_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="0123456789abcdef"):
+    with pytest.raises(ModelError, match="0123456789abcdef"):
         load_retriever(tmp_path / "0123456789abcdef")
 
 

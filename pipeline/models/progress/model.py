@@ -21,10 +21,9 @@ from transformers import AutoModelForSequenceClassification, PreTrainedModel, Pr
 from pipeline.lean.tactic_text import Step
 from pipeline.models.batching import by_length, padded
 from pipeline.models.errors import ModelError
-from pipeline.models.libraries import UNLOADABLE, device_of, load_tokenizer, load_weights
+from pipeline.models.libraries import UNLOADABLE, device_of, load_tokenizer, load_weights, not_loadable
 from pipeline.models.model_files import read_checkpoint
 from pipeline.models.text import CUT, fitting_state, least, state_text
-from store.text import first_line
 
 LONGEST = 512
 """Tokens of the longest text, unless the folder or the model has a lower limit."""
@@ -114,10 +113,7 @@ def load_model(model: str | Path, *, new_head: bool) -> tuple[PreTrainedTokenize
             ignore_mismatched_sizes=new_head,
         )
     except UNLOADABLE as error:
-        raise ModelError(
-            f"{model} cannot be loaded as a progress model ({first_line(error)}). Name a folder with config.json, "
-            "model.safetensors and a tokenizer, or a model of the hub that was fetched before"
-        ) from error
+        raise not_loadable(f"the progress model {model}", model, error) from error
     loaded: PreTrainedModel = found
     if missing and not new_head:
         raise ModelError(

@@ -31,16 +31,15 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
 )
-from transformers.utils.hub import cached_file, is_offline_mode
+from transformers.utils.hub import cached_file
 
 from pipeline.models.adapters import OF_RETRIEVERS, base_of, new_adapter
 from pipeline.models.batching import by_length, goes_together, padded
-from pipeline.models.errors import CheckpointError, NotFetchedError
-from pipeline.models.libraries import UNLOADABLE, load_weights, quiet_libraries
+from pipeline.models.errors import ModelError
+from pipeline.models.libraries import UNLOADABLE, load_tokenizer, load_weights, not_loadable, quiet_libraries
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.saving import UNREADABLE, check_whole
 from pipeline.models.text import fitting_state
-from store.text import first_line
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -119,8 +118,7 @@ def load_encoder(model: str | Path) -> Encoder:
     """Return the encoder of a folder, LeanDojo's `.ckpt` file, or a hub name (fetched only where the hub may be asked).
 
     Raises:
-        CheckpointError: it is missing, damaged, an encoder-decoder other than T5's, or has layers above its pooling.
-        ModelError: an adapter's base cannot be read.
+        ModelError: it is missing, damaged, an encoder-decoder other than T5's, or has layers above its pooling.
     """
     path = Path(model)
     base, weights = _read_ckpt(path) if path.suffix == _CKPT else (base_of(model), None)
@@ -128,21 +126,23 @@ def load_encoder(model: str | Path) -> Encoder:
         config = AutoConfig.from_pretrained(base)
         t5 = isinstance(config, T5Config)
         if config.is_encoder_decoder and not t5:
-            raise CheckpointError(
+            raise ModelError(
                 f"{model} is a {config.model_type} model, an encoder-decoder; the retriever takes encoders, and of "
                 "encoder-decoders T5's"
             )
         pooling = pooling_of(base, config)
         found, lacks = load_weights(T5EncoderModel if t5 else AutoModel, base, dtype=torch.float32)
+        if weights is not None:
+            found.load_state_dict(weights)
     except UNLOADABLE as error:
-        raise _not_loadable(str(model), model, error) from error
+        raise not_loadable(str(model), model, error) from error
     encoder: Encoder = found
     # A half random retriever must not pass for a trained one.
     missing = [
         name for name in lacks if name != "encoder.embed_tokens.weight" and not name.startswith(f"{_HEAD}.")
     ]
     if missing:
-        raise CheckpointError(
+        raise ModelError(
             f"{model} lacks {len(missing)} of the encoder's weights ({missing[0]}, …): it is not a whole checkpoint"
         )
     if getattr(encoder, _HEAD, None) is not None:
@@ -151,20 +151,14 @@ def load_encoder(model: str | Path) -> Encoder:
         encoder.config.use_cache = False
     if pooling != "mean":
         setattr(encoder.config, POOLING, pooling)
-    if weights is not None:
-        try:
-            encoder.load_state_dict(weights)
-        except RuntimeError as error:
-            raise _no_ckpt(path, error) from error
-        return encoder
-    return encoder if base == str(model) else with_adapter(encoder, model)
+    return encoder if base == str(model) or weights is not None else with_adapter(encoder, model)
 
 
 def with_adapter(encoder: Encoder, folder: str | Path) -> Encoder:
     """Return an encoder with an adapter on it, whose layers share its weights; it stays what it is.
 
     Raises:
-        CheckpointError: the adapter is missing, damaged, or of another model.
+        ModelError: the adapter is missing, damaged, or of another model.
     """
     kept = {id(tensor): tensor for tensor in (*encoder.parameters(), *encoder.buffers())}
     result: Encoder = copy.deepcopy(encoder, kept)
@@ -172,7 +166,7 @@ def with_adapter(encoder: Encoder, folder: str | Path) -> Encoder:
         with quiet_libraries():
             result.load_adapter(str(folder))
     except UNLOADABLE as error:
-        raise _not_loadable(f"the adapter {folder}", folder, error) from error
+        raise not_loadable(f"the adapter {folder}", folder, error) from error
     return result.to(encoder.device).train(encoder.training)
 
 
@@ -212,7 +206,7 @@ def _read_ckpt(path: Path) -> tuple[str, dict[str, Tensor]]:
     """Return the model named in LeanDojo's `.ckpt` file, and the encoder's weights, without running its code.
 
     Raises:
-        CheckpointError: it is no such file.
+        ModelError: it is no such file.
     """
     try:
         check_whole(path)
@@ -226,22 +220,14 @@ def _read_ckpt(path: Path) -> tuple[str, dict[str, Tensor]]:
         own.setdefault("encoder.embed_tokens.weight", own["shared.weight"])
         return str(saved["hyper_parameters"].get("model_name", RetrieverConfig().model_name)), own
     except (*UNREADABLE, TypeError, AttributeError) as error:
-        raise _no_ckpt(path, error) from error
-
-
-def _no_ckpt(path: Path, error: Exception) -> CheckpointError:
-    return CheckpointError(
-        f"{path} is no checkpoint of a retriever of LeanDojo's ({first_line(error)}). Name the folder of a checkpoint, "
-        "or a .ckpt file that LeanDojo wrote"
-    )
+        raise not_loadable(str(path), path, error) from error
 
 
 def source_of(model: str | Path) -> str:
     """Return the folder or hub name of a model's architecture and tokenizer: an adapter's base, a `.ckpt` file's model.
 
     Raises:
-        ModelError: an adapter's base cannot be read.
-        CheckpointError: the `.ckpt` file cannot be read.
+        ModelError: an adapter's base or the `.ckpt` file cannot be read.
     """
     path = Path(model)
     return _read_ckpt(path)[0] if path.suffix == _CKPT else base_of(model)
@@ -253,14 +239,14 @@ def pooling_of(model: str | Path, config: Any) -> Pooling:
     Without either: the last token of a model that reads from left to right, else the mean.
 
     Raises:
-        CheckpointError: the files name a layer or a pooling the retriever does not have.
+        ModelError: the files name a layer or a pooling the retriever does not have.
     """
     kept = getattr(config, POOLING, None)
     modules = None if kept is not None else _beside(model, "modules.json")
     if kept in get_args(Pooling):
         return cast(Pooling, kept)
     if kept is not None:
-        raise CheckpointError(
+        raise ModelError(
             f"{model}: config.json has {POOLING} {kept!r}, none of {', '.join(get_args(Pooling))}"
         )
     if modules is None:
@@ -271,7 +257,7 @@ def pooling_of(model: str | Path, config: Any) -> Pooling:
     for module in modules:
         name = str(module["type"]).rpartition(".")[2]
         if name not in _MODULES:
-            raise CheckpointError(
+            raise ModelError(
                 f"{model} has a layer {name} above its encoder (modules.json), which the retriever would leave out: "
                 "take a model without one"
             )
@@ -280,7 +266,7 @@ def pooling_of(model: str | Path, config: Any) -> Pooling:
             modes = [key for key, value in said.items() if key.startswith("pooling_mode_") and value is True]
             modes += [str(said["pooling_mode"])] if "pooling_mode" in said else []
             if len(modes) != 1 or modes[0] not in _MODES:
-                raise CheckpointError(
+                raise ModelError(
                     f"{model} pools by {' and '.join(modes) or 'nothing'} ({module['path']}/config.json); the "
                     f"retriever takes one of {', '.join(get_args(Pooling))}"
                 )
@@ -305,20 +291,19 @@ def load_tokens(model: str | Path) -> Tokens:
     It cuts texts to the model's positions.
 
     Raises:
-        CheckpointError: the model has no tokenizer, or one that cannot read.
-        ModelError: an adapter's base cannot be read.
+        ModelError: the model has no tokenizer, or one that cannot read; or an adapter's base cannot be read.
     """
     model = source_of(model)
+    tokenizer = load_tokenizer(model)
+    if isinstance(tokenizer, ByT5Tokenizer):
+        return byte_ids
     try:
-        tokenizer = AutoTokenizer.from_pretrained(model)
-        if isinstance(tokenizer, ByT5Tokenizer):
-            return byte_ids
         config = AutoConfig.from_pretrained(model)
     except UNLOADABLE as error:
-        raise _not_loadable(f"the tokenizer of {model}", model, error) from error
+        raise not_loadable(str(model), model, error) from error
     # If its files are missing, transformers makes a tokenizer with an empty vocabulary: all texts are equal.
     if tokenizer.unk_token_id in tokenizer(_PROBE)["input_ids"]:
-        raise CheckpointError(
+        raise ModelError(
             f"the tokenizer of {model} does not know the letters of {_PROBE!r}: its vocabulary is missing. Copy the "
             "tokenizer's files from where the weights are from"
         )
@@ -337,21 +322,6 @@ def _positions(config: Any) -> int:
         return 1 << 30
     # RoBERTa and its kin count from behind the padding's own number.
     return int(positions - config.pad_token_id - 1 if config.model_type in _FROM_PADDING else positions)
-
-
-def _not_loadable(what: str, model: str | Path, error: Exception) -> CheckpointError:
-    path = Path(model)
-    remedy = f"Name a folder with config.json, {WEIGHTS} and a tokenizer, or a model of the hub"
-    if path.exists():
-        return CheckpointError(f"{what} cannot be loaded ({first_line(error)}). {remedy}")
-    # The hub's library rejects a path as a bad name.
-    if path.is_absolute() or len(path.parts) != 2:
-        return CheckpointError(f"{what} cannot be loaded (there is no such folder). {remedy}")
-    kind = NotFetchedError if is_offline_mode() else CheckpointError
-    return kind(
-        f"{what} cannot be loaded ({first_line(error)}). Fetch it where there is a network, with `HF_HUB_OFFLINE=0 hf "
-        f"download {model}`, or name a folder with config.json, {WEIGHTS} and a tokenizer"
-    )
 
 
 def embed(

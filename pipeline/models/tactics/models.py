@@ -22,9 +22,8 @@ from transformers import (
 
 from pipeline.models.adapters import base_of, model_for
 from pipeline.models.errors import ModelError
-from pipeline.models.libraries import UNLOADABLE, load_tokenizer, load_weights, quiet_libraries
+from pipeline.models.libraries import UNLOADABLE, load_tokenizer, load_weights, not_loadable, quiet_libraries
 from pipeline.models.tactics.prompt import Prompts
-from store.text import first_line
 
 PROMPT = "prompt.json"
 MAX_SEQ_LEN = 1024
@@ -88,7 +87,7 @@ class UnloadedModel:
             with torch.device("meta"), quiet_libraries():
                 result = _family(self.config).from_config(self.config)
         except UNLOADABLE as error:
-            raise _unloadable(self.base, error) from error
+            raise not_loadable(self.base, self.base, error) from error
         return sum(weight.numel() for weight in result.parameters())
 
 
@@ -139,7 +138,7 @@ def load_model(
             if read.is_adapter:
                 whole = PeftModel.from_pretrained(whole, str(model), is_trainable=trainable)
     except UNLOADABLE as error:
-        raise _unloadable(model, error) from error
+        raise not_loadable(str(model), model, error) from error
     whole.to(device)
     return TacticModel(read.name, read.tokenizer, read.prompts, read.lengths, read.config, read.base, whole)
 
@@ -154,7 +153,7 @@ def read_model(
             base = base_of(model)
             config = AutoConfig.from_pretrained(base)
     except UNLOADABLE as error:
-        raise _unloadable(model, error) from error
+        raise not_loadable(str(model), model, error) from error
     lengths = _lengths(Path(model), config, max_seq_len, enable_thinking=enable_thinking)
     prompts = Prompts(
         tokenizer,
@@ -163,13 +162,6 @@ def read_model(
         enable_thinking=lengths.enable_thinking,
     )
     return UnloadedModel(str(model), tokenizer, prompts, lengths, config, base)
-
-
-def _unloadable(model: str | Path, error: BaseException) -> ModelError:
-    return ModelError(
-        f"{model} cannot be loaded ({first_line(error)}). Name a folder with config.json and model.safetensors, "
-        "one with a LoRA adapter, or a model of the hub that was fetched before"
-    )
 
 
 def _family(config: Any) -> Any:

@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoTokenizer, RobertaConfig, RobertaModel
 
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
-from pipeline.models.errors import CheckpointError
+from pipeline.models.errors import ModelError
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import load_encoder, load_tokens, pooling_of
@@ -150,14 +150,14 @@ def test_what_the_retriever_would_leave_out_is_refused(
     bert: Path, modules: tuple[str, ...], said: dict[str, Any], why: str
 ) -> None:
     sentence_transformer(bert, *modules, **said)
-    with pytest.raises(CheckpointError, match=why):
+    with pytest.raises(ModelError, match=why):
         load_encoder(bert)
 
 
 def test_an_encoder_decoder_other_than_t5_is_refused(bert: Path) -> None:
     path = bert / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "model_type": "bart"}))
-    with pytest.raises(CheckpointError, match="is a bart model, an encoder-decoder"):
+    with pytest.raises(ModelError, match="is a bart model, an encoder-decoder"):
         load_encoder(bert)
 
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from pipeline.models.chain import Chain
-from pipeline.models.errors import CheckpointError, ConfigError, DatasetError, NotFetchedError
+from pipeline.models.errors import CheckpointError, ConfigError, DatasetError, ModelError, NotFetchedError
 from pipeline.models.model_files import Checkpoint
 from pipeline.models.retriever.compat import RetrievalTrainer, TrainingConfig
 from pipeline.models.retriever.encoder import byte_ids, load_encoder, load_tokens
@@ -161,7 +161,7 @@ def test_leandojo_s_newest_checkpoint_is_begun_at_where_there_is_no_head(
     )
     assert found.state_dict().keys() == encoder.keys()
     assert tokenizer is byte_ids
-    with pytest.raises(CheckpointError, match=r"none\.ckpt is no checkpoint"):
+    with pytest.raises(ModelError, match=r"none\.ckpt cannot be loaded"):
         made.train(database.repositories[:1], database, tmp_path / "data", tmp_path / "none.ckpt")
 
 
@@ -175,16 +175,16 @@ def test_leandojo_s_default_model_that_was_never_fetched_is_named_with_how_to_fe
     monkeypatch.setattr("transformers.AutoTokenizer.from_pretrained", refused)
     made = RetrievalTrainer(checkpoints=tmp_path / "checkpoints")
     name = "kaiyuy/leandojo-lean4-retriever-byt5-small"
-    said = rf"{name} cannot be loaded \(We couldn't connect.*hf download {name}`, or name a folder"
-    with pytest.raises(CheckpointError, match=said):
+    said = rf"{name} cannot be loaded \(We couldn't connect.*hf download {name}`\. Name a folder"
+    with pytest.raises(ModelError, match=said):
         made.train(database.repositories[:1], database, tmp_path / "data")
     # Where the hub is not to be asked, asking again finds no more.
-    for offline, kind in ((True, NotFetchedError), (False, CheckpointError)):
+    for offline, kind in ((True, NotFetchedError), (False, ModelError)):
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", offline)
-        with pytest.raises(CheckpointError) as error:
+        with pytest.raises(ModelError) as error:
             load_encoder(name)
         assert (type(error.value), error.value.for_good) == (kind, offline)
-    with pytest.raises(CheckpointError, match="there is no such folder"):
+    with pytest.raises(ModelError, match="there is no such file or folder"):
         load_encoder(tmp_path / "none")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from pipeline.models.errors import CheckpointError
+from pipeline.models.errors import ModelError
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever.encoder import load_encoder, load_tokens
 
@@ -28,14 +28,14 @@ def test_a_config_that_is_none_is_refused(copied: Path, config: Any) -> None:
     if isinstance(config, dict) and config:
         config = {**json.loads(path.read_text()), **config}
     path.write_text(json.dumps(config))
-    with pytest.raises(CheckpointError, match=f"{copied} cannot be loaded .*Name a folder"):
+    with pytest.raises(ModelError, match=f"{copied} cannot be loaded .*Name a folder"):
         load_encoder(copied)
 
 
 @pytest.mark.parametrize("config", ["[]", "{", ""])
 def test_a_tokenizer_that_is_none_is_refused(copied: Path, config: str) -> None:
     (copied / "tokenizer_config.json").write_text(config)
-    with pytest.raises(CheckpointError, match=f"the tokenizer of {copied} cannot be loaded"):
+    with pytest.raises(ModelError, match=f"the tokenizer of {copied} cannot be loaded"):
         load_tokens(copied)
 
 
@@ -43,7 +43,7 @@ def test_a_folder_without_its_tokenizers_files_is_no_model_that_reads_everything
     copied: Path,
 ) -> None:
     (copied / "tokenizer_config.json").unlink()
-    with pytest.raises(CheckpointError, match=f"tokenizer of {copied} does not know the letters"):
+    with pytest.raises(ModelError, match=f"{copied} has no tokenizer"):
         load_tokens(copied)
 
 

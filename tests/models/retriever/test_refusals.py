@@ -12,7 +12,7 @@ import torch
 
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
-from pipeline.models.errors import CheckpointError, ConfigError, DatasetError, DivergedError
+from pipeline.models.errors import ConfigError, DatasetError, DivergedError, ModelError
 from pipeline.models.retriever import training
 from pipeline.models.retriever.batches import Batch, read_lesson
 from pipeline.models.retriever.config import RetrieverConfig
@@ -31,19 +31,19 @@ def test_a_checkpoint_of_another_architecture_is_refused(
 ) -> None:
     mixed = shutil.copytree(make_tiny_retriever(tmp_path / "wide", d_model=64, layers=1), tmp_path / "mixed")
     shutil.copy(model / "config.json", mixed)
-    with pytest.raises(CheckpointError, match="cannot be loaded"):
+    with pytest.raises(ModelError, match="cannot be loaded"):
         learn(tasks[0], Chain(tmp_path / "chain"), small_config(mixed), parent=None)
     deeper = make_tiny_retriever(tmp_path / "deeper", d_model=32, layers=2)
     shutil.copy(model / "model.safetensors", deeper)
-    with pytest.raises(CheckpointError, match="not a whole checkpoint"):
+    with pytest.raises(ModelError, match="not a whole checkpoint"):
         learn(tasks[0], Chain(tmp_path / "chain"), small_config(deeper), parent=None)
     bert = tmp_path / "bert"
     bert.mkdir()
     (bert / "config.json").write_text('{"model_type": "bert"}')
-    with pytest.raises(CheckpointError, match=r"bert|tokenizer"):
+    with pytest.raises(ModelError, match=r"bert|tokenizer"):
         learn(tasks[0], Chain(tmp_path / "chain"), small_config(bert), parent=None)
     (mixed / "model.safetensors").write_bytes(b"\x01" * 100)
-    with pytest.raises(CheckpointError, match="cannot be loaded"):
+    with pytest.raises(ModelError, match="cannot be loaded"):
         load_encoder(mixed)
     assert not list((tmp_path / "chain").glob("[0-9a-f]*"))
 

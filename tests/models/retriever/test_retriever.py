@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import pytest
 import torch
 
-from pipeline.models.errors import CheckpointError, DivergedError
+from pipeline.models.errors import CheckpointError, DivergedError, ModelError
 from pipeline.models.retriever.batches import Example
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
@@ -74,7 +74,7 @@ def test_a_checkpoint_file_with_code_in_it_is_refused_and_the_code_not_run(
     torch.save({**leandojo_s(folder), "callbacks": Malicious(tmp_path / "ran")}, tmp_path / "bad.ckpt")
     (tmp_path / "plain.ckpt").write_bytes(pickle.dumps(Malicious(tmp_path / "ran"), protocol=2))
     for name in ("bad.ckpt", "plain.ckpt"):
-        with pytest.raises(CheckpointError, match=f"{name} is no checkpoint"):
+        with pytest.raises(ModelError, match=f"{name} cannot be loaded"):
             load_encoder(tmp_path / name)
     assert not (tmp_path / "ran").exists()
 
@@ -89,11 +89,11 @@ def test_a_checkpoint_file_that_is_missing_cut_off_or_of_another_shape_is_named(
     torch.save([1], tmp_path / "list.ckpt")
     torch.save({"state_dict": None}, tmp_path / "none.ckpt")
     for name in ("missing", "torn", "damaged", "empty", "list", "none"):
-        with pytest.raises(CheckpointError, match=rf"{name}\.ckpt is no checkpoint"):
+        with pytest.raises(ModelError, match=rf"{name}\.ckpt cannot be loaded"):
             load_encoder(tmp_path / f"{name}.ckpt")
     wide = make_tiny_retriever(tmp_path / "wide", d_model=64, layers=1)
     torch.save({**leandojo_s(folder), "hyper_parameters": {"model_name": str(wide)}}, tmp_path / "wide.ckpt")
-    with pytest.raises(CheckpointError, match=r"wide\.ckpt is no checkpoint"):
+    with pytest.raises(ModelError, match=r"wide\.ckpt cannot be loaded"):
         load_encoder(tmp_path / "wide.ckpt")
 
 
