@@ -27,7 +27,6 @@ Number = Annotated[float, Field(ge=0)]
 PositiveNumber = Annotated[float, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 BelowOne = Annotated[float, Field(ge=0, lt=1)]
-BetweenZeroAndOne = Annotated[float, Field(gt=0, lt=1)]
 Seed = Annotated[int, Field(ge=0, lt=2**32)]
 
 

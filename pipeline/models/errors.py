@@ -35,14 +35,6 @@ class NothingToLearnError(DatasetError):
     """A dataset, or a split of it, has no step to learn from or to measure with."""
 
 
-class EmptySplitError(NothingToLearnError):
-    """A split file has no theorem."""
-
-
-class NothingToMeasureError(NothingToLearnError):
-    """A split without a premise of the corpus in any step."""
-
-
 class CorpusError(LearningError):
     """A corpus.jsonl cannot be used: the message names the line and its flaw."""
 

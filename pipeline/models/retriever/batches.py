@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 from pipeline.models.datasets import Position, Theorem, theorems
-from pipeline.models.errors import DatasetError, EmptySplitError
+from pipeline.models.errors import DatasetError, NothingToLearnError
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import Tokens, query_ids, tensors_of
@@ -59,7 +59,7 @@ def read_examples(path: Path, corpus: Corpus) -> tuple[Example, ...]:
 
     Raises:
         DatasetError: the file is missing, is no split file, or has a theorem of a file the corpus lacks;
-        EmptySplitError: it has no theorem.
+        NothingToLearnError: it has no theorem.
     """
     steps: list[Example] = []
     read = 0
@@ -73,7 +73,7 @@ def read_examples(path: Path, corpus: Corpus) -> tuple[Example, ...]:
         steps += _steps(proved, corpus)
         read += 1
     if read == 0:
-        raise EmptySplitError(f"{path} has no theorem. Export the dataset again once theorems are traced")
+        raise NothingToLearnError(f"{path} has no theorem. Export the dataset again once theorems are traced")
     return tuple(steps)
 
 
@@ -398,7 +398,7 @@ def read_lesson(dataset: Path, config: RetrieverConfig, *, learned: Path | None 
     train = read_examples(dataset / config.split / "train.json", corpus)
     try:
         val = read_examples(dataset / config.split / "val.json", corpus)
-    except EmptySplitError:
+    except NothingToLearnError:
         val = ()
     if learned is not None:
         before = Corpus(learned / "corpus.jsonl")

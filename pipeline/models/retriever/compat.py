@@ -32,8 +32,7 @@ from pipeline.models.errors import (
     CheckpointError,
     ConfigError,
     DatasetError,
-    EmptySplitError,
-    NothingToMeasureError,
+    NothingToLearnError,
 )
 from pipeline.models.measures import Evaluation
 from pipeline.models.model_files import Checkpoint
@@ -308,7 +307,7 @@ class RetrievalTrainer:
 
         try:
             found = measure(model, task, self._ours, indices=self.chain.folder / _INDICES)
-        except (EmptySplitError, NothingToMeasureError) as error:
+        except NothingToLearnError as error:
             self._say(f"{task.name}: {error}")
             return None
         first, ten, reciprocal = (found.metrics[name] for name in ("recall@1", "recall@10", "mrr"))

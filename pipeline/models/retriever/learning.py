@@ -21,7 +21,7 @@ from lightning_fabric.loggers.logger import Logger
 from pipeline.models.adapters import base_of
 from pipeline.models.chain import Chain, Step, TrainingFacts
 from pipeline.models.datasets import TaskData
-from pipeline.models.errors import NothingToMeasureError
+from pipeline.models.errors import NothingToLearnError
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.measures import Evaluation, by_theorem, metrics_of, rate
 from pipeline.models.model_files import Checkpoint, versions
@@ -176,7 +176,7 @@ def measure(
         on_batch: takes (steps done, steps in all).
 
     Raises:
-        NothingToMeasureError: no step has a premise.
+        NothingToLearnError: no step has a premise.
         LearningError: the dataset or the model cannot be used.
     """
     started = time.monotonic()
@@ -185,7 +185,7 @@ def measure(
     corpus = Corpus(task.dataset / "corpus.jsonl")
     asked = read_examples(task.dataset / config.split / f"{split}.json", corpus)
     if not asked:
-        raise NothingToMeasureError(
+        raise NothingToLearnError(
             f"no step uses a premise of {corpus.source}, so there is nothing to measure. Is the corpus of the same "
             "export?"
         )

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pipeline.models.datasets import TaskData
-from pipeline.models.errors import EmptySplitError
+from pipeline.models.errors import NothingToLearnError
 from pipeline.models.replay import Replay, chosen
 from pipeline.models.retriever.batches import (
     Batch,
@@ -112,7 +112,7 @@ def _chosen(task: TaskData, most: int, config: RetrieverConfig) -> tuple[Sequenc
     corpus = Corpus(task.dataset / "corpus.jsonl")
     try:
         examples = read_examples(task.dataset / config.split / "train.json", corpus)
-    except EmptySplitError:
+    except NothingToLearnError:
         return (), corpus.only((), ())
     places = [(example, positive) for example in examples for positive in example.positives]
     pairs = chosen(places, most, config.seed)
