@@ -57,7 +57,7 @@ BOUNDS = ("_low", "_high")
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """The measures of a model on `n` steps of `theorems` theorems, each with the `BOUNDS` of its interval.
+    """The measures of a model on `n` steps, each with the `BOUNDS` of its interval.
 
     `dataset` is the SHA-256 of the questions and the right answers; `scores` is `by_theorem` of promotion's metric;
     `new_embeddings` the number of premises embedded for it.
@@ -65,7 +65,6 @@ class Evaluation:
 
     metrics: Mapping[str, float]
     n: int
-    theorems: int
     dataset: str
     scores: Sequence[tuple[str, int, float]]
     seconds: float

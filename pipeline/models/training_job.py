@@ -262,12 +262,12 @@ class TrainingJob(abc.ABC, Generic[C, M]):
             key = (made.checkpoint, self.spec.job)
             self.reporter.events([Recorded(stream_of(self.model), body, key)])
             earlier = (TaskData(one.name, one.dataset) for one in order.tasks)
-            measured = self._measure_all(made.checkpoint, [*earlier, task])
+            unmeasured = self._measure_all(made.checkpoint, [*earlier, task])
         return {
             "checkpoint": made.checkpoint,
             "dataset": str(task.dataset),
             "warnings": list(made.warnings),
-            **measured,
+            "unmeasured": unmeasured,
         }
 
     def _saved(self, made: Checkpoint) -> CheckpointSaved:
@@ -295,36 +295,27 @@ class TrainingJob(abc.ABC, Generic[C, M]):
         path = folder / CURVE
         return self.reporter.stage(path.read_bytes()) if path.is_file() else None
 
-    def _measure_all(self, made: str, tasks: Sequence[TaskData]) -> dict[str, Any]:
-        """Measure on every task's test set, the newest last, and on the newest val set.
+    def _measure_all(self, made: str, tasks: Sequence[TaskData]) -> list[dict[str, str]]:
+        """Measure on every task's test set, the newest last, and on the newest val set; return what is unmeasured.
 
         The checkpoint in use is measured on the newest test set too: the comparison shows a failure to learn.
         """
         new, parent = tasks[-1], self.order.parent
         wanted = [*((made, task, "test") for task in tasks), (made, new, "val")]
         wanted += [] if parent is None else [(parent, new, "test")]
-        evaluations, unmeasured = [], []
+        unmeasured = []
         for number, (checkpoint, task, split) in enumerate(wanted):
             self.reporter.progress(number, len(wanted), f"measuring {task.name}, {split}")
-            found: Evaluation | str
             try:
                 if checkpoint != made:
                     self.chain.read(checkpoint, verify=True)
-                found = self._measured(checkpoint, task, split)
-            except NothingToLearnError as error:
-                found = str(error)
-            except CheckpointError as error:
-                if checkpoint == made:
-                    raise
+                self._record(checkpoint, task, split, self._measured(checkpoint, task, split))
+            except (NothingToLearnError, CheckpointError) as error:
                 # A new model may also replace a damaged one.
-                found = str(error)
-            if isinstance(found, str):
-                unmeasured.append({"task": task.name, "split": split, "reason": found})
-                continue
-            evaluation = self._record(checkpoint, task, split, found)
-            if checkpoint == made:
-                evaluations.append(evaluation)
-        return {"evaluations": evaluations, "unmeasured": unmeasured}
+                if checkpoint == made and isinstance(error, CheckpointError):
+                    raise
+                unmeasured.append({"task": task.name, "split": split, "reason": str(error)})
+        return unmeasured
 
     def _measured(self, checkpoint: str, task: TaskData, split: str) -> Evaluation:
         """Return a measurement, made by the first attempt that comes to it."""
@@ -342,8 +333,7 @@ class TrainingJob(abc.ABC, Generic[C, M]):
                 f"{path}, a measurement, cannot be read ({error}). Remove it: it is made again"
             ) from error
 
-    def _record(self, checkpoint: str, task: TaskData, split: str, found: Evaluation) -> str:
-        """Report a measurement; return its id."""
+    def _record(self, checkpoint: str, task: TaskData, split: str, found: Evaluation) -> None:
         body = EvaluationFinished(
             model=self.model,
             evaluation=short_hash("evaluation", checkpoint, task.name, split, found.dataset),
@@ -359,4 +349,3 @@ class TrainingJob(abc.ABC, Generic[C, M]):
         )
         # With the job: another job with the same measurement records its own event.
         self.reporter.events([Recorded(stream_of(self.model), body, (body.evaluation, self.spec.job))])
-        return body.evaluation

@@ -107,7 +107,6 @@ def evaluate(
     return Evaluation(
         metrics=summarise(rated, proofs, seed=seed, names=METRICS),
         n=len(rows),
-        theorems=len(set(proofs)),
         dataset=digest_of(rows),
         scores=by_theorem([off for off, _, _ in rated], proofs),
         seconds=time.monotonic() - started,

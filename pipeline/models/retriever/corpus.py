@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import TypeAdapter
 
-from pipeline.models.datasets import Position, flaw_of
-from pipeline.models.errors import CorpusError
+from pipeline.models.datasets import Position
+from pipeline.models.errors import CorpusError, flaw_of
 from pipeline.models.text import document_text
 
 Bits = npt.NDArray[np.uint8]

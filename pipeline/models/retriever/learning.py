@@ -202,7 +202,6 @@ def measure(
     return Evaluation(
         metrics=rate_rankings(rankings, asked, retrieved=retrieved, seed=config.seed),
         n=len(asked),
-        theorems=len({(one.file_path, one.full_name, one.start) for one in asked}),
         dataset=dataset,
         scores=by_theorem(
             [rate(one.positives, ranking, retrieved=retrieved)[counted] for one, ranking in pairs],

@@ -105,7 +105,6 @@ def evaluate(
     return Evaluation(
         metrics=summarise(rated, theorems, seed=seed, names=METRICS),
         n=len(asked),
-        theorems=len(set(theorems)),
         dataset=measured.digest,
         scores=by_theorem([among for _, among, _ in rated], [(row.path, row.theorem) for row in asked]),
         seconds=time.monotonic() - started,

@@ -114,7 +114,7 @@ def test_an_evaluation_rates_rankings_among_accessible_premises(tmp_path: Path, 
     assert (plain.new_embeddings, indexed.new_embeddings, again.new_embeddings) == (180, 180, 0)
     assert plain.dataset == again.dataset
     assert 0 < plain.metrics["recall@10"] < 1
-    assert plain.n >= plain.theorems == 12
+    assert plain.n >= len(plain.scores) == 12
     split = dataset / "random" / "test.json"
     split.write_text(json.dumps([{**one, "traced_tactics": []} for one in json.loads(split.read_text())]))
     with pytest.raises(DatasetError, match="nothing to measure"):
