@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from pipeline.endpoint.client import Chat, ChatClient
@@ -14,14 +13,22 @@ from pipeline.endpoint.errors import ExternalError, Usage
 from pipeline.lean.tactic_text import read_tactic
 from pipeline.models.errors import LearningError
 from pipeline.models.tactics.prompt import messages, whole_proof_messages
-from pipeline.models.tactics.requests import Decoding, Mode, Request, Suggestion, Suggestions, beginning_with
+from pipeline.models.tactics.requests import (
+    Completion,
+    Decoding,
+    Mode,
+    Prompt,
+    Request,
+    Suggestion,
+    Suggestions,
+    beginning_with,
+)
 from pipeline.models.tactics.service import Batching
 from pipeline.models.text import CUT
 from pipeline.prove.whole_proof import AuthorAnswers, WholeAsk
 
 if TYPE_CHECKING:
     from pipeline.models.tactics.generate import Generator
-    from pipeline.models.tactics.requests import Completion
 
 TACTIC_TOKENS = 1024
 """The default maximum of an endpoint's answer: a tactic, and the model's thinking before it."""
@@ -119,14 +126,7 @@ class EndpointModel:
         return chat
 
 
-@dataclass(frozen=True, slots=True)
-class _Prompt:
-    prompt: tuple[int, ...]
-    count: int
-    seed: int
-
-
-class HFAuthor(Batching[_Prompt, "list[Completion]"]):
+class HFAuthor(Batching[Prompt, list[Completion]]):
     """A local causal model. Requests for several sorries go to it in one batch. A context, on one event loop."""
 
     def __init__(
@@ -143,7 +143,7 @@ class HFAuthor(Batching[_Prompt, "list[Completion]"]):
         temperature: of sampling; a single answer is the likeliest.
         enable_thinking: whether the model thinks before it answers.
         """
-        super().__init__(self._complete, name="author")
+        super().__init__(generator.complete, name="author")
         self._generator = generator
         self._answer_tokens = min(max_tokens, generator.positions // 2)
         self._prompt_tokens = min(_PROMPT_TOKENS, generator.positions - self._answer_tokens)
@@ -162,7 +162,9 @@ class HFAuthor(Batching[_Prompt, "list[Completion]"]):
                 max_length=self._prompt_tokens,
                 enable_thinking=self._enable_thinking,
             )
-            answers = await self.ask(_Prompt(tuple(prompt), ask.count, ask.seed))
+            mode: Mode = "sampling" if ask.count > 1 else "beams"
+            decoding = Decoding(ask.count, mode, self._temperature, max_tokens=self._answer_tokens)
+            answers = await self.ask(Prompt(tuple(prompt), decoding, ask.seed))
         except LearningError as error:
             return AuthorAnswers((), error=str(error), reason=error.reason)
         # Any error of a model or its libraries concerns this sorry alone.
@@ -182,15 +184,6 @@ class HFAuthor(Batching[_Prompt, "list[Completion]"]):
                 texts.append(text)
         usage = Usage(len(prompt), sum(len(one.ids) + one.ended for one in answers))
         return AuthorAnswers(tuple(dict.fromkeys(texts)), usage, _of_no_use(left_out))
-
-    def _complete(self, wanted: Sequence[_Prompt]) -> list[list[Completion]]:
-        """Answer a batch. Runs in the service's thread."""
-        # The searches of a job ask for as many.
-        count = wanted[0].count
-        mode: Mode = "sampling" if count > 1 else "beams"
-        decoding = Decoding(count, mode, self._temperature, max_tokens=self._answer_tokens)
-        prompts, seeds = [one.prompt for one in wanted], [one.seed for one in wanted]
-        return self._generator.complete(prompts, decoding, seeds=seeds)
 
 
 def _of_no_use(left_out: Mapping[str, int]) -> str:

@@ -14,7 +14,7 @@ from pipeline.endpoint.client import ChatClient, open_client
 from pipeline.endpoint.errors import Usage
 from pipeline.jobs.specs import EndpointSpec
 from pipeline.models.tactics.generate import Generator, load_generator
-from pipeline.models.tactics.requests import Completion
+from pipeline.models.tactics.requests import Completion, Prompt
 from pipeline.prove.authors import EndpointModel, HFAuthor
 from pipeline.prove.whole_proof import AuthorAnswers, FailedProof, WholeAsk
 from tests.support.chat_server import ChatServer, Fails, PassingTime, Reply, Says
@@ -116,9 +116,9 @@ def test_a_model_writes_for_several_sorries_at_once_and_the_same_again(
     batches: list[int] = []
     answers = generator._loop.answers
 
-    def noted(prompts: Sequence[Sequence[int]], *others: Any, **more: Any) -> list[list[Completion]]:
+    def noted(prompts: Sequence[Prompt], *others: Any) -> list[list[Completion]]:
         batches.append(len(prompts))
-        return answers(prompts, *others, **more)
+        return answers(prompts, *others)
 
     monkeypatch.setattr(generator._loop, "answers", noted)
     first = by_model(generator, *asks)

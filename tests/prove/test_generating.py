@@ -12,7 +12,7 @@ from pipeline.lean.tactic_text import Step
 from pipeline.models.retriever.corpus import Premise
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import TacticModel, load_model
-from pipeline.models.tactics.requests import Completion, Decoding, Request, Suggestions
+from pipeline.models.tactics.requests import Completion, Decoding, Prompt, Request, Suggestions
 from pipeline.models.tactics.service import Batching, GenerationStoppedError
 from pipeline.prove.generator import GeneratorProposer, ProgressRemaining
 from pipeline.prove.graph import TacticRequest
@@ -42,9 +42,7 @@ class Says(Generator):
         self.asked += requests
         return super().suggest(requests)
 
-    def complete(
-        self, prompts: Sequence[Sequence[int]], decoding: Decoding, *, seeds: Sequence[int]
-    ) -> list[list[Completion]]:
+    def complete(self, prompts: Sequence[Prompt]) -> list[list[Completion]]:
         ids = [self._tokenizer(text, add_special_tokens=False)["input_ids"] for text in self.texts]
         said = [
             Completion(tuple(one), -float(number), ended=text != "unended")

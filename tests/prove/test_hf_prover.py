@@ -174,10 +174,10 @@ def test_a_whole_proof_is_read_from_the_answer_and_an_answer_without_one_says_wh
     asked: list[str] = []
     answers = ["```lean4\ntheorem both : p ∧ q := by\n  exact ⟨hp, hq⟩\n```", "-- I cannot"]
 
-    def complete(prompts: Any, decoding: Decoding, *, seeds: Any) -> Any:
+    def complete(prompts: Any) -> Any:
         from pipeline.models.tactics.requests import Completion
 
-        asked.append(str(generator._tokenizer.decode(prompts[0])))
+        asked.append(str(generator._tokenizer.decode(prompts[0].ids)))
         ids = generator._tokenizer(answers[len(asked) - 1], add_special_tokens=False)["input_ids"]
         return [[Completion(tuple(ids), -1.0, True)]]
 

@@ -34,7 +34,7 @@ from pipeline.lean.build.lake import BuildMessage
 from pipeline.models.libraries import quiet_libraries
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import load_model
-from pipeline.models.tactics.requests import Completion, Decoding, Request, Suggestions
+from pipeline.models.tactics.requests import Completion, Prompt, Request, Suggestions
 from store.events.bumps import BumpTried
 from store.view.tables import statements
 from tests.support.bump import BUDGET, job_spec, recorded
@@ -150,9 +150,7 @@ def test_a_generator_s_garbage_is_each_its_sorry_s_and_the_others_go_on(
 ) -> None:
     """One job: a sorry for each, one between two that is answered well."""
 
-    def complete(
-        self: Generator, prompts: Sequence[Sequence[int]], decoding: Decoding, *, seeds: Sequence[int]
-    ) -> list[list[Completion]]:
+    def complete(self: Generator, prompts: Sequence[Prompt]) -> list[list[Completion]]:
         def completion(said: str | Completion) -> Completion:
             if isinstance(said, Completion):
                 return said
@@ -161,7 +159,7 @@ def test_a_generator_s_garbage_is_each_its_sorry_s_and_the_others_go_on(
 
         found = []
         for prompt in prompts:
-            state = self._tokenizer.decode(list(prompt))
+            state = self._tokenizer.decode(prompt.ids)
             asked = next((name for name in GARBAGE if f"bad_{name}" in state), None)
             said = ["intro h", "assumption"] if asked is None else GARBAGE[asked][0]
             found.append([completion(one) for one in said])
@@ -345,10 +343,8 @@ def test_the_authors_of_whole_proofs_are_shown_the_premises(
 ) -> None:
     prompts: list[str] = []
 
-    def complete(
-        self: Generator, asked: Sequence[Sequence[int]], decoding: Decoding, *, seeds: Sequence[int]
-    ) -> list[list[Completion]]:
-        prompts.extend(str(self._tokenizer.decode(list(prompt))) for prompt in asked)
+    def complete(self: Generator, asked: Sequence[Prompt]) -> list[list[Completion]]:
+        prompts.extend(str(self._tokenizer.decode(prompt.ids)) for prompt in asked)
         ids = self._tokenizer("by\n  exact q3", add_special_tokens=False)["input_ids"]
         return [[Completion(tuple(ids), -1.0, True)] for _ in asked]
 

@@ -20,7 +20,7 @@ from pipeline.models.retriever.corpus import Corpus, Premise
 from pipeline.models.retriever.encoder import byte_ids, load_encoder
 from pipeline.models.retriever.finder import Place, PremiseFinder, accessible
 from pipeline.models.retriever.index import embed_texts, load_retriever
-from pipeline.models.tactics.requests import Completion, Decoding
+from pipeline.models.tactics.requests import Completion, Decoding, Prompt
 from pipeline.models.text import query_text
 from pipeline.prove.premises import Retrieval
 from pipeline.prove.provers import RetrievalProver, read_corpus
@@ -237,10 +237,10 @@ def test_the_retrieval_prover_gives_the_generator_its_premises(
     generator = prover.generator
     says = {"⊢ ∀": "intro p h", "h : p": "exact h"}
 
-    def complete(asked: Sequence[Sequence[int]], decoding: Decoding, *, seeds: Sequence[int]) -> Any:
+    def complete(asked: Sequence[Prompt]) -> Any:
         found = []
-        for ids in asked:
-            prompt = str(generator._tokenizer.decode(list(ids)))
+        for one in asked:
+            prompt = str(generator._tokenizer.decode(one.ids))
             prompts.append(prompt)
             tactic = next(tactic for part, tactic in says.items() if part in prompt)
             tokens = generator._tokenizer(tactic, add_special_tokens=False)["input_ids"]

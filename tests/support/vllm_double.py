@@ -16,7 +16,7 @@ import pytest
 
 from pipeline.models.tactics.loop import TransformersLoop
 from pipeline.models.tactics.models import load_model
-from pipeline.models.tactics.requests import Decoding
+from pipeline.models.tactics.requests import Decoding, Prompt
 
 _ENGINE = {"enable_prefix_caching", "enable_lora", "max_lora_rank"}
 """Those of EngineArgs that `LLM` takes beside its own."""
@@ -144,7 +144,7 @@ class LLM:
             else Decoding(params.n, "sampling", params.temperature)
         )
         loop.ends = self.ends or [*(params.stop_token_ids or ())]
-        (answers,) = loop.answers([prompt], decoding, [params.seed], most=params.max_tokens)
+        (answers,) = loop.answers([Prompt(tuple(prompt), decoding, params.seed)], params.max_tokens)
         return RequestOutput(
             [
                 CompletionOutput(

@@ -26,6 +26,7 @@ from pipeline.models.tactics.prompt import Kind
 from pipeline.models.tactics.requests import (
     Completion,
     Decoding,
+    Prompt,
     Request,
     Suggestion,
     Suggestions,
@@ -58,20 +59,12 @@ class Loop(Protocol):
     positions: int
 
     def answers(
-        self,
-        prompts: Sequence[Sequence[int]],
-        decoding: Decoding,
-        seeds: Sequence[int],
-        *,
-        most: int,
-        beginning: Sequence[int] = (),
+        self, prompts: Sequence[Prompt], most: int, beginning: Sequence[int] = ()
     ) -> list[list[Completion]]:
         """Return each prompt's answers, the likeliest first, the unended last.
 
         Args:
-            prompts: as tokens.
-            decoding: the number of answers, and their temperature.
-            seeds: of each prompt's draws.
+            prompts: of one decoding.
             most: tokens of an answer, end mark included.
             beginning: tokens the model reads as its own text; no part of the answers.
         """
@@ -100,39 +93,35 @@ class Generator:
         self._marks = marks_of(model.tokenizer)
 
     def suggest(self, requests: Sequence[Request]) -> list[Suggestions]:
-        """Return tactics for each request, in the requests' order.
+        """Return tactics for each request, in the requests' order; errors as `complete`'s."""
+        prompts = [
+            Prompt(tuple(self.prompts.ids(one.state, one.premises)), one.decoding, one.seed)
+            for one in requests
+        ]
+        answers = self.complete(prompts)
+        return [self._suggestions(prompt, one) for prompt, one in zip(prompts, answers, strict=True)]
+
+    def complete(self, prompts: Sequence[Prompt]) -> list[list[Completion]]:
+        """Return the answers to each prompt, the best first.
 
         Raises:
             PrefixTooLongError: a prefix leaves no room for the rest.
-            OutOfMemoryError: a request is too large.
+            OutOfMemoryError: a prompt is too large.
         """
-        ids = [self.prompts.ids(request.state, request.premises) for request in requests]
-        result: dict[int, Suggestions] = {}
-        groups: dict[Decoding, list[int]] = {}
-        for number, request in enumerate(requests):
-            groups.setdefault(request.decoding, []).append(number)
+        groups: dict[Decoding, list[Prompt]] = {}
+        for prompt in dict.fromkeys(prompts):
+            groups.setdefault(prompt.decoding, []).append(prompt)
+        result: dict[Prompt, list[Completion]] = {}
         for decoding, members in groups.items():
-            answers = self.complete(
-                [ids[number] for number in members],
-                decoding,
-                seeds=[requests[number].seed for number in members],
-            )
-            for number, answer in zip(members, answers, strict=True):
-                result[number] = self._suggestions(answer, decoding.prefix, len(ids[number]))
-        return [result[number] for number in range(len(requests))]
-
-    def complete(
-        self, prompts: Sequence[Sequence[int]], decoding: Decoding, *, seeds: Sequence[int]
-    ) -> list[list[Completion]]:
-        """Return the answers to prompts given as tokens, the best first; errors as `suggest`'s."""
-        beginning = self._beginning(decoding.prefix)
-        whole = self.lengths.answer if decoding.max_tokens is None else decoding.max_tokens
-        if len(beginning) >= whole:
-            raise PrefixTooLongError(
-                f"the prefix has {len(beginning)} tokens, and an answer of this model has {whole} at most"
-            )
-        most = whole - len(beginning)
-        return self._loop.answers(prompts, decoding, seeds, most=most, beginning=beginning)
+            beginning = self._beginning(decoding.prefix)
+            whole = self.lengths.answer if decoding.max_tokens is None else decoding.max_tokens
+            if len(beginning) >= whole:
+                raise PrefixTooLongError(
+                    f"the prefix has {len(beginning)} tokens, and an answer of this model has {whole} at most"
+                )
+            answers = self._loop.answers(members, whole - len(beginning), beginning)
+            result |= zip(members, answers, strict=True)
+        return [result[prompt] for prompt in prompts]
 
     def text(self, ids: Sequence[int]) -> str:
         """Return the text of an answer's tokens."""
@@ -141,8 +130,9 @@ class Generator:
     def _beginning(self, prefix: str) -> tuple[int, ...]:
         return tuple(self.prompts.answer_ids(prefix)[:-1]) if prefix else ()
 
-    def _suggestions(self, answers: Sequence[Completion], prefix: str, prompt_tokens: int) -> Suggestions:
+    def _suggestions(self, prompt: Prompt, answers: Sequence[Completion]) -> Suggestions:
         """Return the tactics in a prompt's answers, the likeliest first."""
+        prefix = prompt.decoding.prefix
         tactics: dict[str, Suggestion] = {}
         left_out: Counter[str] = Counter()
         for one in answers:
@@ -164,7 +154,7 @@ class Generator:
         result = Suggestions(
             tuple(tactics.values()),
             dict(left_out),
-            prompt_tokens=prompt_tokens,
+            prompt_tokens=len(prompt.ids),
             written_tokens=sum(len(one.ids) + one.ended for one in answers),
         )
         return beginning_with(prefix, result) if prefix else result

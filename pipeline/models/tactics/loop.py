@@ -23,7 +23,7 @@ from transformers import DynamicCache, GenerationConfig, LogitsProcessorList
 from pipeline.models.batching import by_length, padded
 from pipeline.models.errors import LearningError
 from pipeline.models.tactics.models import TacticModel
-from pipeline.models.tactics.requests import Completion, Decoding, likeliest_first
+from pipeline.models.tactics.requests import Completion, Decoding, Prompt, likeliest_first
 from store.text import first_line
 
 _SEEDS = 1 << 64
@@ -60,19 +60,14 @@ class TransformersLoop:
         self._busy = threading.Lock()
 
     def answers(
-        self,
-        prompts: Sequence[Sequence[int]],
-        decoding: Decoding,
-        seeds: Sequence[int],
-        *,
-        most: int,
-        beginning: Sequence[int] = (),
+        self, prompts: Sequence[Prompt], most: int, beginning: Sequence[int] = ()
     ) -> list[list[Completion]]:
         """Return each prompt's answers (see `generate.Loop`).
 
         Raises:
             OutOfMemoryError: the device's memory is too small for a prompt alone.
         """
+        decoding = prompts[0].decoding
 
         def fits(count: int, shortest: int, longest: int) -> bool:
             rows = count * decoding.candidates
@@ -88,14 +83,13 @@ class TransformersLoop:
 
         result: list[list[Completion]] = [[]] * len(prompts)
         # An oversized prompt fails at once, not after all the others.
-        waiting = [*by_length([len(prompt) for prompt in prompts], fits, longest_first=True)]
+        waiting = [*by_length([len(prompt.ids) for prompt in prompts], fits, longest_first=True)]
         while waiting:
             batch = waiting.pop(0)
             too_much = ""
             try:
-                own, seeded = [prompts[number] for number in batch], [seeds[number] for number in batch]
                 with self._busy, torch.inference_mode():
-                    answers = self._decoded(own, decoding, seeded, most, beginning)
+                    answers = self._decoded([prompts[number] for number in batch], most, beginning)
             except torch.OutOfMemoryError as error:
                 too_much = first_line(error)
             if not too_much:
@@ -108,7 +102,7 @@ class TransformersLoop:
             if len(batch) == 1:
                 raise OutOfMemoryError(
                     f"the device's memory is too small for {decoding.candidates} answers to "
-                    f"{len(prompts[batch[0]])} tokens ({too_much})"
+                    f"{len(prompts[batch[0]].ids)} tokens ({too_much})"
                 )
             _log.info("a batch of %d prompts does not fit into the device's memory; it is halved", len(batch))
             half = len(batch) // 2
@@ -116,19 +110,17 @@ class TransformersLoop:
         return result
 
     def _decoded(
-        self,
-        prompts: Sequence[Sequence[int]],
-        decoding: Decoding,
-        seeds: Sequence[int],
-        most: int,
-        beginning: Sequence[int],
+        self, prompts: Sequence[Prompt], most: int, beginning: Sequence[int]
     ) -> list[list[Completion]]:
+        decoding = prompts[0].decoding
         candidates = decoding.candidates
         searches = _searches(decoding)
         # A beam search multiplies its rows by itself.
-        given = self._read(prompts, beginning, candidates, copies=1 if searches else candidates)
+        given = self._read(
+            [prompt.ids for prompt in prompts], beginning, candidates, copies=1 if searches else candidates
+        )
         begun = given.pop("begun")
-        draws = _Draws(decoding, seeds, most, self.ends, self._model.device)
+        draws = _Draws(prompts, most, self.ends, self._model.device)
         request = GenerationConfig(
             max_new_tokens=most,
             do_sample=False,
@@ -211,9 +203,12 @@ class _Draws:
     """
 
     def __init__(
-        self, decoding: Decoding, seeds: Sequence[int], most: int, ends: Sequence[int], device: torch.device
+        self, prompts: Sequence[Prompt], most: int, ends: Sequence[int], device: torch.device
     ) -> None:
-        streams = [(seed % _SEEDS, number) for seed in seeds for number in range(decoding.candidates)]
+        decoding = prompts[0].decoding
+        streams = [
+            (prompt.seed % _SEEDS, number) for prompt in prompts for number in range(decoding.candidates)
+        ]
         self._draws: Tensor | None = None
         if decoding.mode == "sampling":
             drawn = np.stack([np.random.default_rng(stream).random(most) for stream in streams])

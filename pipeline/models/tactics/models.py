@@ -106,7 +106,6 @@ def load_model(
     max_seq_len: int | None = None,
     enable_thinking: bool = False,
     trainable: bool = False,
-    repository: str | None = None,
 ) -> TacticModel:
     """Load a model with its tokenizer; an adapter's folder is loaded with its base.
 
@@ -118,14 +117,12 @@ def load_model(
             the model has positions.
         enable_thinking: whether to ask it to think before it answers; without `max_seq_len` as in its training.
         trainable: whether to train an adapter's weights further.
-        repository: the key of the goals' repository, for a checkpoint with an adapter for each.
 
     Raises:
-        ModelError: it is missing, damaged, lacks weights or a tokenizer, or gives no answers; or it differs by
-            repository, and none is named.
-        CheckpointError: its description cannot be read.
+        ModelError: it is missing, damaged, lacks weights or a tokenizer, or gives no answers; or it has an adapter
+            for each repository.
     """
-    model = model_for(model, repository)
+    model = model_for(model, None)
     read = read_model(model, max_seq_len=max_seq_len, enable_thinking=enable_thinking)
     try:
         with quiet_libraries():

@@ -54,6 +54,15 @@ class Decoding:
 
 
 @dataclass(frozen=True, slots=True)
+class Prompt:
+    """A prompt's tokens in want of answers; `seed` is of the draws."""
+
+    ids: tuple[int, ...]
+    decoding: Decoding = field(default_factory=Decoding)
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Completion:
     """An answer. `ids` have no end mark.
 

@@ -22,7 +22,7 @@ import torch
 
 from pipeline.models.adapters import ADAPTER
 from pipeline.models.tactics.models import UnloadedModel
-from pipeline.models.tactics.requests import Completion, Decoding, likeliest_first
+from pipeline.models.tactics.requests import Completion, Decoding, Prompt, likeliest_first
 from store.text import first_line
 
 _SHARE = 0.8
@@ -65,34 +65,29 @@ class VllmLoop:
         self._end = model.prompts.end
 
     def answers(
-        self,
-        prompts: Sequence[Sequence[int]],
-        decoding: Decoding,
-        seeds: Sequence[int],
-        *,
-        most: int,
-        beginning: Sequence[int] = (),
+        self, prompts: Sequence[Prompt], most: int, beginning: Sequence[int] = ()
     ) -> list[list[Completion]]:
         """Return each prompt's answers (see `generate.Loop`); the engine makes its own batches."""
         from vllm import SamplingParams
         from vllm.inputs import TokensPrompt
 
+        decoding = prompts[0].decoding
         alone = decoding.mode == "beams" and decoding.candidates == 1
         drawn = decoding.candidates if decoding.mode == "sampling" or alone else 2 * decoding.candidates
         with self._engine.busy:
             result = self._engine.llm.generate(
-                [TokensPrompt(prompt_token_ids=[*prompt, *beginning]) for prompt in prompts],
+                [TokensPrompt(prompt_token_ids=[*prompt.ids, *beginning]) for prompt in prompts],
                 [
                     SamplingParams(
                         n=drawn,
-                        seed=seed % _SEEDS,
+                        seed=prompt.seed % _SEEDS,
                         temperature=0.0 if alone else decoding.temperature,
                         max_tokens=most,
                         stop_token_ids=[self._end],
                         logprobs=0,
                         detokenize=False,
                     )
-                    for seed in seeds
+                    for prompt in prompts
                 ],
                 use_tqdm=False,
                 lora_request=self._adapter,

@@ -117,7 +117,7 @@ def test_each_repository_s_goals_are_answered_by_its_own_adapter_and_a_new_one_s
     folder = learned.chain.path(learned.second.checkpoint)
     assert {name: said(folder, name) for name in TACTICS} == TACTICS
     assert model_for(folder, NEW) == str(causal)
-    assert not load_model(folder, repository=NEW).is_adapter
+    assert not load_model(model_for(folder, NEW)).is_adapter
     with pytest.raises(ModelError, match=f"an adapter for each of {ONE}, {TWO}, and nothing says which"):
         load_generator(folder, device="cpu")
     assert model_for(causal, NEW) == str(causal), "a model for all is everyone's"

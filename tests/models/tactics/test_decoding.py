@@ -16,7 +16,7 @@ from pipeline.models.errors import ConfigError
 from pipeline.models.tactics.generate import Loop
 from pipeline.models.tactics.loop import TransformersLoop, _Draws
 from pipeline.models.tactics.models import TacticModel, load_model, read_model
-from pipeline.models.tactics.requests import Decoding
+from pipeline.models.tactics.requests import Decoding, Prompt
 from pipeline.models.tactics.vllm_loop import VllmLoop
 from tests.support.tiny_models import make_tiny_causal, make_tiny_seq2seq
 from tests.support.vllm_double import install
@@ -66,6 +66,10 @@ def loop(model: TacticModel, kind: str, monkeypatch: pytest.MonkeyPatch) -> Loop
     return made
 
 
+def asked(prompts: Sequence[Sequence[int]], decoding: Decoding, seeds: Sequence[int]) -> list[Prompt]:
+    return [Prompt(tuple(ids), decoding, seed) for ids, seed in zip(prompts, seeds, strict=True)]
+
+
 def prompts_of(model: TacticModel) -> list[list[int]]:
     return [model.prompts.ids(state) for state in STATES]
 
@@ -89,7 +93,7 @@ def test_a_log_probability_is_the_model_s_own_whatever_the_temperature(
 ) -> None:
     prompts, beginning = prompts_of(model), model.prompts.answer_ids("rw [")[:-1]
     decoding = Decoding(candidates=3, mode=mode, temperature=0.7)
-    found = loop.answers(prompts, decoding, [5, 6, 7, 8], most=MOST, beginning=beginning)
+    found = loop.answers(asked(prompts, decoding, [5, 6, 7, 8]), MOST, beginning)
     ended = 0
     for prompt, answers in zip(prompts, found, strict=True):
         assert len(answers) == 3
@@ -111,9 +115,9 @@ def test_an_answer_does_not_depend_on_what_else_is_in_the_batch(
     model: TacticModel, loop: Loop, mode: Any
 ) -> None:
     prompts, seeds, decoding = prompts_of(model), [11, 12, 13, 14], Decoding(candidates=4, mode=mode)
-    together = loop.answers(prompts, decoding, seeds, most=MOST)
+    together = loop.answers(asked(prompts, decoding, seeds), MOST)
     for number in (3, 0):
-        (alone,) = loop.answers([prompts[number]], decoding, [seeds[number]], most=MOST)
+        (alone,) = loop.answers(asked([prompts[number]], decoding, [seeds[number]]), MOST)
         other = together[number]
         assert [(one.ids, one.ended) for one in alone] == [(one.ids, one.ended) for one in other]
         assert [one.log_probability for one in alone] == pytest.approx(
@@ -127,13 +131,13 @@ def test_the_penalties_that_a_model_brings_along_change_no_answer(
 ) -> None:
     model = models["causal"]
     loop, prompts, seeds = TransformersLoop(model), prompts_of(model), [1, 2, 3, 4]
-    bare = loop.answers(prompts, decoding, seeds, most=MOST)
+    bare = loop.answers(asked(prompts, decoding, seeds), MOST)
     own: Any = model.model.generation_config
     brought = copy.deepcopy(own)
     brought.update(repetition_penalty=1.9, no_repeat_ngram_size=1, return_dict_in_generate=True)
     cast("Any", model.model).generation_config = brought
     try:
-        assert loop.answers(prompts, decoding, seeds, most=MOST) == bare
+        assert loop.answers(asked(prompts, decoding, seeds), MOST) == bare
         assert model.model.generation_config is brought
     finally:
         cast("Any", model.model).generation_config = own
@@ -148,7 +152,7 @@ def test_tokens_that_are_equally_likely_cost_no_beam_its_log_probability(
     kept = weight.detach().clone()
     try:
         weight.data.zero_()
-        (found,) = TransformersLoop(model).answers([[5, 6, 7]], Decoding(candidates=8), [0], most=MOST)
+        (found,) = TransformersLoop(model).answers(asked([[5, 6, 7]], Decoding(candidates=8), [0]), MOST)
     finally:
         weight.data.copy_(kept)
     each = -math.log(len(weight))
@@ -159,10 +163,10 @@ def test_tokens_that_are_equally_likely_cost_no_beam_its_log_probability(
 
 def test_beams_are_different_and_one_is_the_likeliest_token_by_token(model: TacticModel, loop: Loop) -> None:
     (prompt, *_) = prompts_of(model)
-    (several,) = loop.answers([prompt], Decoding(candidates=4), [0], most=MOST)
+    (several,) = loop.answers(asked([prompt], Decoding(candidates=4), [0]), MOST)
     assert len({(one.ids, one.ended, one.log_probability) for one in several}) == 4
     for seed in (1, 2):
-        (found,) = loop.answers([prompt], Decoding(candidates=1), [seed], most=MOST)
+        (found,) = loop.answers(asked([prompt], Decoding(candidates=1), [seed]), MOST)
         (one,) = found
         rows = rescored(model, prompt, one.ids)
         assert [int(row.argmax()) for row in rows[: len(one.ids)]] == list(one.ids)
@@ -174,17 +178,17 @@ def test_the_seed_decides_the_samples_and_the_caller_s_random_numbers_stay(
     prompts, decoding = prompts_of(model)[:1] * 2, Decoding(candidates=4, mode="sampling")
     torch.manual_seed(0)
     before = torch.get_rng_state()
-    one, other = loop.answers(prompts, decoding, [1, 2], most=6)
+    one, other = loop.answers(asked(prompts, decoding, [1, 2]), 6)
     assert torch.equal(torch.get_rng_state(), before)
     assert one != other
-    assert loop.answers(prompts, decoding, [2, 1], most=6) == [other, one]
+    assert loop.answers(asked(prompts, decoding, [2, 1]), 6) == [other, one]
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
 def test_samples_are_drawn_as_often_as_they_are_likely(temperature: float) -> None:
     wanted, likely = 4000, torch.tensor([0.5, 0.25, 0.15, 0.08, 0.02])
     decoding = Decoding(candidates=wanted, mode="sampling", temperature=temperature)
-    draws = _Draws(decoding, [3], 1, [4], torch.device("cpu"))
+    draws = _Draws([Prompt((), decoding, 3)], 1, [4], torch.device("cpu"))
     chosen = draws(torch.empty(wanted, 0), likely.log().repeat(wanted, 1)).argmax(dim=1)
     drawn = Counter(chosen.tolist())
     expected = likely ** (1 / temperature)
@@ -203,7 +207,7 @@ def test_numbers_that_are_none_end_their_prompt_and_no_other(
     known = embeddings.weight.data[250].clone()
     embeddings.weight.data[250] = math.nan
     try:
-        broken, whole = TransformersLoop(model).answers(prompts, decoding, [0, 0], most=3)
+        broken, whole = TransformersLoop(model).answers(asked(prompts, decoding, [0, 0]), 3)
     finally:
         embeddings.weight.data[250] = known
     assert all(math.isnan(one.log_probability) and not one.ended for one in broken)

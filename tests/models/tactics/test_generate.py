@@ -20,6 +20,7 @@ from pipeline.models.tactics.requests import (
     OTHER_BEGINNING,
     Completion,
     Decoding,
+    Prompt,
     Request,
     Suggestion,
     Suggestions,
@@ -112,13 +113,13 @@ def test_answers_come_in_the_order_of_the_requests_whatever_their_batches(model:
 def test_an_adapter_is_asked_with_its_weights(causal: TacticModel) -> None:
     torch.manual_seed(0)
     plain: Any = causal.model
-    before = Generator(causal).complete([[1, 2, 3]], BEAMS, seeds=[0])
+    before = Generator(causal).complete([Prompt((1, 2, 3), BEAMS)])
     with quiet_libraries():
         adapted = get_peft_model(plain, LoraConfig(r=4, target_modules="all-linear", init_lora_weights=False))
-    after = Generator(replace(causal, model=adapted)).complete([[1, 2, 3]], BEAMS, seeds=[0])
+    after = Generator(replace(causal, model=adapted)).complete([Prompt((1, 2, 3), BEAMS)])
     adapted.unload()
     assert before != after
-    assert Generator(causal).complete([[1, 2, 3]], BEAMS, seeds=[0]) == before
+    assert Generator(causal).complete([Prompt((1, 2, 3), BEAMS)]) == before
 
 
 class Says(Generator):
@@ -128,9 +129,7 @@ class Says(Generator):
         super().__init__(model)
         self._texts = texts
 
-    def complete(
-        self, prompts: Sequence[Sequence[int]], decoding: Decoding, *, seeds: Sequence[int]
-    ) -> list[list[Completion]]:
+    def complete(self, prompts: Sequence[Prompt]) -> list[list[Completion]]:
         def completion(text: str | Completion) -> Completion:
             if isinstance(text, Completion):
                 return text
@@ -201,17 +200,15 @@ class Watched(TransformersLoop):
         self.room, self.batches = room, list[list[int]]()
         self.inside, self.most = 0, 0
 
-    def _decoded(
-        self, prompts: Sequence[Sequence[int]], decoding: Decoding, *others: Any
-    ) -> list[list[Completion]]:
-        lengths = [len(prompt) for prompt in prompts]
+    def _decoded(self, prompts: Sequence[Prompt], *others: Any) -> list[list[Completion]]:
+        lengths = [len(prompt.ids) for prompt in prompts]
         self.batches.append(lengths)
         self.inside += 1
         self.most = max(self.most, self.inside)
         try:
             if not self.room(len(prompts), max(lengths)):
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.\nMore words.")
-            return super()._decoded(prompts, decoding, *others)
+            return super()._decoded(prompts, *others)
         finally:
             self.inside -= 1
 
@@ -219,7 +216,7 @@ class Watched(TransformersLoop):
 def test_batches_are_of_like_length_and_within_the_budget(causal: TacticModel) -> None:
     def batches(lengths: Sequence[int], max_rows: int = 64, max_tokens: int = 1 << 16) -> list[list[int]]:
         loop = Watched(causal, max_rows=max_rows, max_tokens=max_tokens)
-        loop.answers([[1] * length for length in lengths], Decoding(4), [0] * len(lengths), most=2)
+        loop.answers([Prompt((1,) * length, Decoding(4)) for length in lengths], 2)
         return loop.batches
 
     assert batches([10, 300, 12, 290, 700, 11, 13]) == [[700], [300, 290], [13, 12, 11, 10]]
@@ -232,7 +229,7 @@ def test_two_threads_ask_a_model_one_after_the_other(causal: TacticModel) -> Non
     loop, decoding = Watched(causal), Decoding(candidates=2, max_tokens=4)
     generator = Generator(causal, loop)
     with ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda _: generator.complete([[1, 2]], decoding, seeds=[0]), range(4)))
+        list(threads.map(lambda _: generator.complete([Prompt((1, 2), decoding)]), range(4)))
     assert (loop.most, loop.batches) == (1, [[2]] * 4)
 
 
@@ -240,12 +237,13 @@ def test_a_batch_too_large_for_the_memory_is_halved_and_a_request_too_large_is_r
     causal: TacticModel,
 ) -> None:
     loop = Watched(causal, lambda rows, longest: rows == 1 and longest <= 100)
-    decoding, prompts = Decoding(candidates=2, max_tokens=2), [[1] * 8, [1] * 8, [2] * 8]
-    found = Generator(causal, loop).complete(prompts, decoding, seeds=[0] * 3)
-    assert found[0] == found[1] != found[2]
+    decoding = Decoding(candidates=2, max_tokens=2)
+    prompts = [Prompt((token,) * 8, decoding) for token in (1, 2, 3)]
+    first, _, last = Generator(causal, loop).complete(prompts)
+    assert first != last
     assert [len(batch) for batch in loop.batches] == [3, 1, 2, 1, 1]
     with pytest.raises(OutOfMemoryError, match=r"2 answers to 120 tokens \(.* allocate 20 GiB\.\)"):
-        Generator(causal, loop).complete([[1] * 120], decoding, seeds=[0])
+        Generator(causal, loop).complete([Prompt((1,) * 120, decoding)])
 
 
 def test_an_answer_goes_on_from_its_prefix_and_says_it(model: TacticModel) -> None:

@@ -18,7 +18,7 @@ from pipeline.models.retriever.corpus import Corpus, Premise
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.job import evaluate
 from pipeline.models.tactics.models import load_model
-from pipeline.models.tactics.requests import Completion, Decoding, Request, Suggestions
+from pipeline.models.tactics.requests import Completion, Decoding, Prompt, Request, Suggestions
 from pipeline.models.tactics.rows import NO_PREMISES, Row, Rows, read_rows
 from pipeline.models.tactics.service import Batching
 from pipeline.models.tactics.training import encode
@@ -62,8 +62,8 @@ def test_a_row_is_learned_from_the_prompt_that_a_search_asks_with(
         learned = learned[: example["labels"].index(model.prompts.answer_ids("exact h")[0])]
     asked: list[tuple[int, ...]] = []
 
-    def complete(prompts: Sequence[Sequence[int]], *_: Any, **__: Any) -> list[list[Completion]]:
-        asked.extend(map(tuple, prompts))
+    def complete(prompts: Sequence[Prompt]) -> list[list[Completion]]:
+        asked.extend(prompt.ids for prompt in prompts)
         return [[] for _ in prompts]
 
     async def find(_state: str) -> tuple[Premise, ...]:

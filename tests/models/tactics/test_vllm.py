@@ -15,7 +15,7 @@ from pipeline.models.libraries import quiet_libraries
 from pipeline.models.tactics import generate as loading
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import load_model, read_model
-from pipeline.models.tactics.requests import Decoding, Request
+from pipeline.models.tactics.requests import Decoding, Prompt, Request
 from pipeline.models.tactics.vllm_loop import VllmLoop, vllm_loop
 from tests.support import vllm_double
 from tests.support.serve import make_saying
@@ -113,16 +113,16 @@ def test_vllm_itself_answers_as_transformers_does(tmp_path: Path) -> None:
     there = loading.load_generator(folder, device="cuda", dtype=torch.float32)
     assert isinstance(there._loop, VllmLoop)
     here = Generator(load_model(folder))
-    prompts = [here.prompts.ids(f"⊢ p{number}") for number in range(8)]
+    prompts = [tuple(here.prompts.ids(f"⊢ p{number}")) for number in range(8)]
     greedy = Decoding(1, max_tokens=12)
     for mine, theirs in zip(
-        here.complete(prompts, greedy, seeds=[0] * 8),
-        there.complete(prompts, greedy, seeds=[0] * 8),
+        here.complete([Prompt(ids, greedy) for ids in prompts]),
+        there.complete([Prompt(ids, greedy) for ids in prompts]),
         strict=True,
     ):
         assert [one.ids for one in mine] == [one.ids for one in theirs]
         assert mine[0].log_probability == pytest.approx(theirs[0].log_probability, abs=0.05)
     drawn = Decoding(6, "sampling", max_tokens=12)
-    first, again = (there.complete(prompts[:1], drawn, seeds=[7]) for _ in range(2))
+    first, again = (there.complete([Prompt(prompts[0], drawn, 7)]) for _ in range(2))
     assert first == again
-    assert first != there.complete(prompts[:1], drawn, seeds=[8])
+    assert first != there.complete([Prompt(prompts[0], drawn, 8)])
