@@ -69,8 +69,8 @@ class Saves:
 
     Attributes:
         folder: of this run alone: of the same model, data and settings.
-        every_s: seconds between two saves; infinite: only at the end, if the trainer itself is set to save,
-            and at a preemption (`pipeline.jobs.preemption`).
+        every_s: seconds between two saves; infinite: only at a preemption (`pipeline.jobs.preemption`), and when the
+            trainer itself is set to save.
     """
 
     folder: Path
@@ -388,14 +388,10 @@ class _SaveCallback(TrainerCallback):  # type: ignore[misc]
         control: TrainerControl,
         **_: Any,
     ) -> None:
-        last = state.global_step >= state.max_steps
-        if last:
-            # A repeated run only needs the weights: no step follows.
-            args.save_only_model = True
-        if args.save_strategy == SaveStrategy.EPOCH and (last or float(state.epoch or 0).is_integer()):
+        if args.save_strategy == SaveStrategy.EPOCH and float(state.epoch or 0).is_integer():
             # transformers saves after the epoch's evaluation; resuming from before it would skip the evaluation.
             return
-        if last or any_of(preemption.wanted() or time.monotonic() >= self._next):
+        if any_of(preemption.wanted() or time.monotonic() >= self._next):
             control.should_save = control.should_log = True
 
     def on_save(
