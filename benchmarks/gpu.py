@@ -71,7 +71,6 @@ from pipeline.models.retriever.training import train_task
 from pipeline.models.running import Reports, Saves
 from pipeline.models.tactics.generate import load_generator
 from pipeline.models.tactics.requests import Decoding, Request
-from pipeline.models.tactics.rows import Rows
 from pipeline.models.tactics.training import FineTuning
 from tests.support.retrieval import write_dataset
 
@@ -456,7 +455,7 @@ def measure_generation(bench: Bench) -> Iterator[Row]:
     sizes = bench.sizes
     model = _random_model(bench, "small", sizes.small)
     rows = asyncio.run(steps_of(shapes(1, 4, 16), bench.folder))
-    states = [rows.rows[at % len(rows.rows)].state for at in range(sizes.requests)]
+    states = [rows[at % len(rows)].state for at in range(sizes.requests)]
     decoding = Decoding(candidates=sizes.candidates, mode="sampling", max_tokens=sizes.tokens)
     requests = [Request(state, decoding=decoding, seed=at) for at, state in enumerate(states)]
     rates = []
@@ -481,7 +480,7 @@ def measure_generation(bench: Bench) -> Iterator[Row]:
 def measure_tuning(bench: Bench) -> Iterator[Row]:
     sizes = bench.sizes
     rows = asyncio.run(steps_of(shapes(1, 4, 16), bench.folder))
-    few = Rows(tuple(rows.rows[at % len(rows.rows)] for at in range(sizes.examples)), rows.proofs, {})
+    few = [rows[at % len(rows)] for at in range(sizes.examples)]
     adapter = LoraConfig(task_type="CAUSAL_LM", r=16, target_modules="all-linear")
     for name, shape, lora in (("small", sizes.small, None), ("large", sizes.large, adapter)):
         base = str(_random_model(bench, name, shape))
@@ -491,7 +490,7 @@ def measure_tuning(bench: Bench) -> Iterator[Row]:
         training = FineTuning(config, base, Reports(partial(_note, times)), adapter=lora)
         prompts = training.found.prompts
         weights = sum(weights.numel() for weights in training.found.model.parameters())
-        tokens = sum(len(prompts.ids(row.state)) + len(prompts.answer_ids(row.tactic)) for row in few.rows)
+        tokens = sum(len(prompts.ids(row.state)) + len(prompts.answer_ids(row.tactic)) for row in few)
         bench.forget_peak()
         began = time.perf_counter()
         training.fit(few, Saves(bench.folder / f"tuned-{name}"))

@@ -21,7 +21,7 @@ from pipeline.lean.pool import PoolLimits
 from pipeline.lean.pool.pool import ReplKey, ReplPool
 from pipeline.lean.pool.session import Session, Stepped
 from pipeline.models.tactics.prompt import SYSTEM
-from pipeline.models.tactics.rows import Row, Rows
+from pipeline.models.tactics.rows import Row
 from tests.support.lean.wheel import backend as wheel
 from tests.support.lean.wheel.lean import UnavailableError
 
@@ -84,7 +84,7 @@ def lean(project: Path) -> ReplKey:
         raise BenchmarkError(str(error)) from error
 
 
-async def steps_of(theorems: Sequence[Theorem], project: Path, *, processes: int = 2) -> Rows:
+async def steps_of(theorems: Sequence[Theorem], project: Path, *, processes: int = 2) -> list[Row]:
     """Run the theorems' own proofs; return their states and tactics.
 
     Raises:
@@ -103,11 +103,11 @@ async def steps_of(theorems: Sequence[Theorem], project: Path, *, processes: int
                 state = answer.state
             if state.goals:
                 raise BenchmarkError(f"{theorem.name}: its proof leaves goals")
-    return Rows(tuple(rows), len(theorems), {})
+    return rows
 
 
 def make_model(
-    folder: Path, rows: Rows, *, seed: int, hidden: int, layers: int, max_length: int = 512
+    folder: Path, rows: Sequence[Row], *, seed: int, hidden: int, layers: int, max_length: int = 512
 ) -> Path:
     """Write a causal model of Llama's shape with random weights; its tokens are the words of the rows."""
     marks = {"bos_token": "<|begin|>", "eos_token": "<|end|>", "pad_token": "<|pad|>"}
@@ -181,8 +181,8 @@ def _apart(formula: str) -> str:
     return f"({formula})" if " " in formula else formula
 
 
-def _texts(rows: Rows) -> Iterator[str]:
-    for row in rows.rows:
+def _texts(rows: Sequence[Row]) -> Iterator[str]:
+    for row in rows:
         yield row.state
         yield row.tactic
     # As often as its words are to be tokens of their own.

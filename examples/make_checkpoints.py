@@ -88,20 +88,20 @@ def retriever(directory: Path, out: Path) -> None:
 def tactics(directory: Path, out: Path) -> None:
     """Train a tactic model and write it."""
     random = directory / "data" / "random"
-    learned, unseen = read_rows(random / "train.json"), read_rows(random / "test.json")
+    learned, unseen = read_rows(random / "train.json").rows, read_rows(random / "test.json").rows
     base = make_model(directory / "base-tactics", learned, seed=1, hidden=64, layers=2, max_length=256)
     config = TacticsConfig(str(base), epochs=12, batch_size=16, lr=3e-3, max_seq_len=256, device="cpu")
     training = FineTuning(config, str(base))
     training.warmup_steps = 20
     training.fit(learned, Saves(directory / "tuned"))
     loaded = training.found
-    requests = [Request(row.state, decoding=Decoding(candidates=4, max_tokens=24)) for row in unseen.rows]
+    requests = [Request(row.state, decoding=Decoding(candidates=4, max_tokens=24)) for row in unseen]
     first = [answer.tactics[:1] for answer in Generator(loaded).suggest(requests)]
     right = sum(
         bool(tactics_of_goal) and tactics_of_goal[0].tactic == row.tactic
-        for tactics_of_goal, row in zip(first, unseen.rows, strict=True)
+        for tactics_of_goal, row in zip(first, unseen, strict=True)
     )
-    say(f"tactics: the first answer is a person's tactic for {right} of {len(unseen.rows)} unseen goals")
+    say(f"tactics: the first answer is a person's tactic for {right} of {len(unseen)} unseen goals")
     _write(loaded.model, loaded.tokenizer, out)
 
 

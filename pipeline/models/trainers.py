@@ -48,7 +48,7 @@ from pipeline.models.running import FitResult, Reports, Training, make_checkpoin
 from pipeline.models.tactics.goals import Places, place_here
 from pipeline.models.tactics.models import MAX_SEQ_LEN
 from pipeline.models.tactics.reward import REWARDS, LeanReward
-from pipeline.models.tactics.rows import read_rows
+from pipeline.models.tactics.rows import digest_of, read_rows
 from pipeline.models.tactics.training import FineTuning
 from store.files import sync
 from store.leandojo import DynamicDatabase, Repository
@@ -262,11 +262,11 @@ class RepositoryTrainer:
     def _learn(
         self, dataset: Path, name: str, parent: str | None, repositories: list[dict[str, str]]
     ) -> Checkpoint:
-        rows = read_rows(dataset / "random" / "train.json")
-        if rows.skipped:
-            self._say(f"{name}: {rows}")
+        read = read_rows(dataset / "random" / "train.json")
+        if read.skipped:
+            self._say(f"{name}: {read}")
         chain = self._output.chain
-        step = chain.step(TaskData(name, dataset), self.config, parent=parent, data=rows.digest)
+        step = chain.step(TaskData(name, dataset), self.config, parent=parent, data=digest_of(read.rows))
         reports = replace(
             self.reports, say=self._say, name=name, tensorboard=chain.folder / "tensorboard" / step.checkpoint
         )
@@ -274,7 +274,7 @@ class RepositoryTrainer:
             chain,
             step,
             lambda: self._training(step, reports),
-            lambda: (rows, {"kind": self.kind, "repositories": repositories}),
+            lambda: (read.rows, {"kind": self.kind, "repositories": repositories}),
             save_minutes=self.config.save_minutes,
         )
 

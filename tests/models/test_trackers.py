@@ -21,7 +21,7 @@ from pipeline.models.errors import ConfigError
 from pipeline.models.retriever.learning import learn
 from pipeline.models.running import Reports, Saves, run, trackers
 from pipeline.models.tactics.grpo import as_documented
-from pipeline.models.tactics.rows import Row, Rows
+from pipeline.models.tactics.rows import Row
 from pipeline.models.tactics.training import FineTuning
 from tests.support.retrieval import small_config, write_dataset
 from tests.support.tiny_models import make_tiny_causal, make_tiny_retriever
@@ -57,7 +57,7 @@ def test_a_callback_is_told_of_the_run_and_trackers_are_off_unless_named(tmp_pat
     model = str(make_tiny_causal(tmp_path / "tiny"))
     config = TacticsConfig(model, batch_size=2, max_seq_len=400, device="cpu")
     training = FineTuning(config, model, Reports(callbacks=[heard]))
-    rows = Rows(tuple(Row(f"⊢ p{n}", "simp", "t", "A.lean", 0) for n in range(6)), 1, {})
+    rows = [Row(f"⊢ p{n}", "simp", "t", "A.lean", 0) for n in range(6)]
     training.fit(rows, Saves(tmp_path / "saves"))
     training.write(out)
     assert heard.report_to == []

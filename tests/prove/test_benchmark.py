@@ -50,4 +50,4 @@ def test_each_theorem_of_the_family_is_proved_by_its_own_steps_and_no_two_are_al
     given = [*shapes(1, 2, 12), *shapes(1, 4, 12)]
     assert len({theorem.stated for theorem in given}) == 24
     rows = asyncio.run(steps_of(given, tmp_path))
-    assert len(rows.rows) == sum(len(theorem.steps) for theorem in given)
+    assert len(rows) == sum(len(theorem.steps) for theorem in given)

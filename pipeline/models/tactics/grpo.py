@@ -40,7 +40,7 @@ from pipeline.models.tactics.job import TacticsJob, premised
 from pipeline.models.tactics.models import TacticModel
 from pipeline.models.tactics.requests import text_of
 from pipeline.models.tactics.reward import FINISHERS, CompletionRow, LeanReward
-from pipeline.models.tactics.rows import Rows, read_rows
+from pipeline.models.tactics.rows import Row, digest_of, read_rows
 from pipeline.models.tactics.training import TacticTraining
 from pipeline.models.training_job import OnStep
 from store.files import write_whole
@@ -67,10 +67,10 @@ _MEASURES = {
 """Fields of TRL's log to keep, as means over the run, and their names here."""
 
 
-def prompts_of(rows: Rows, found: TacticModel) -> list[dict[str, Any]]:
+def prompts_of(rows: Sequence[Row], found: TacticModel) -> list[dict[str, Any]]:
     """Return the goals of the rows as TRL's prompts, each goal of a theorem once, with the columns for a reward."""
     examples: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for row in rows.rows:
+    for row in rows:
         key = (row.url, row.theorem, row.state)
         if key in examples:
             continue
@@ -116,7 +116,7 @@ class RewardTraining(TacticTraining):
         self.grpo = grpo
         self.reward = reward
 
-    def fit(self, rows: Rows, saves: Saves) -> FitResult:
+    def fit(self, rows: Sequence[Row], saves: Saves) -> FitResult:
         every, lean = prompts_of(rows, self.found), self.reward
         self._config(saves)  # before Lean judges for hours
         if not every:
@@ -270,9 +270,9 @@ class GrpoJob(TacticsJob):
         """
         order, config, premises = self.order, self.config, self._premises
         assert isinstance(order, TrainGrpoSpec)  # of the job's kind
-        read = read_rows(task.dataset / config.split / "train.json")
+        read = read_rows(task.dataset / config.split / "train.json").rows
         about = {"objective": "grpo", "grpo": order.grpo.model_dump(mode="json")}
-        parts = [read.digest, premises.name, order.lean.kind, json.dumps(about, sort_keys=True)]
+        parts = [digest_of(read), premises.name, order.lean.kind, json.dumps(about, sort_keys=True)]
         data = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
         step = self.chain.step(task, config, parent=order.parent, data=data)
         step = replace(step, config={**step.config, **about})
@@ -280,8 +280,8 @@ class GrpoJob(TacticsJob):
         reward, reports = LeanReward(places, limits=order.limits), Reports.of_job(on_step, self.tensorboard)
         begin = partial(RewardTraining, config, order.grpo, reward, step.start, reports)
 
-        def rows() -> tuple[Rows, dict[str, Any]]:
-            shown = read.shown(premises.of(task), seed=config.seed)
+        def rows() -> tuple[Sequence[Row], dict[str, Any]]:
+            shown = premises.shown(read, task)
             return shown, {**about, **premised(premises, shown)}
 
         return make_checkpoint(self.chain, step, begin, rows, save_minutes=config.save_minutes)

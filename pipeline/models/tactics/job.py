@@ -21,7 +21,6 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
@@ -31,7 +30,6 @@ from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.models.batching import by_length
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
-from pipeline.models.errors import NothingToLearnError
 from pipeline.models.libraries import device_of, inference_dtype
 from pipeline.models.measures import Evaluation, by_theorem, summarise
 from pipeline.models.model_files import Checkpoint
@@ -42,10 +40,9 @@ from pipeline.models.tactics.models import TacticModel, load_model
 from pipeline.models.tactics.requests import Decoding, Request
 from pipeline.models.tactics.rows import (
     NO_PREMISES,
-    FindPremises,
     Row,
     RowPremises,
-    Rows,
+    digest_of,
     drawn,
     read_rows,
 )
@@ -64,49 +61,38 @@ _LOGITS = 1024
 
 def evaluate(
     model: TacticModel,
-    rows: Rows,
+    rows: Sequence[Row],
     *,
-    most: int = 0,
     seed: int = 3407,
-    find: FindPremises | None = None,
     on_batch: OnStep = lambda _done, _total: None,
 ) -> Evaluation:
     """Generate tactics for every step with a model, and rate its answers.
 
     Args:
         model: from `models.load_model`; put into evaluation mode.
-        rows: the steps.
-        most: the number of steps to draw from more by hash and seed; 0: all.
-        seed: of the draw and of the intervals.
-        find: finds the premises for the model; None: the rows have them.
+        rows: the steps, at least one.
+        seed: of the intervals.
         on_batch: takes (steps done, steps in all).
-
-    Raises:
-        NothingToLearnError: there is no step.
     """
     started = time.monotonic()
-    measured = replace(rows, rows=sampled(rows.rows, most, seed))
-    if not measured.rows:
-        raise NothingToLearnError("there is no step to measure with")
-    asked = (measured if find is None else measured.shown(find)).rows
     generator = Generator(model)
     decoding = Decoding(candidates=CANDIDATES, mode="beams")
     rated: list[tuple[float, ...]] = []
-    for start in range(0, len(asked), _AT_ONCE):
-        part = asked[start : start + _AT_ONCE]
+    for start in range(0, len(rows), _AT_ONCE):
+        part = rows[start : start + _AT_ONCE]
         suggested = generator.suggest([Request(row.state, row.premises, decoding) for row in part])
         known = token_accuracies(model, part)
         for row, suggestions, accuracy in zip(part, suggested, known, strict=True):
             wanted = comparable(row.tactic)
             found = [comparable(one.tactic) == wanted for one in suggestions.tactics[:CANDIDATES]]
             rated.append((float(any(found[:1])), float(any(found)), accuracy))
-        on_batch(start + len(part), len(asked))
-    theorems = [(row.path, row.theorem, row.start) for row in asked]
+        on_batch(start + len(part), len(rows))
+    theorems = [(row.path, row.theorem, row.start) for row in rows]
     return Evaluation(
         metrics=summarise(rated, theorems, seed=seed, names=METRICS),
-        n=len(asked),
-        dataset=measured.digest,
-        scores=by_theorem([among for _, among, _ in rated], [(row.path, row.theorem) for row in asked]),
+        n=len(rows),
+        dataset=digest_of(rows),
+        scores=by_theorem([among for _, among, _ in rated], [(row.path, row.theorem) for row in rows]),
         seconds=time.monotonic() - started,
     )
 
@@ -151,9 +137,9 @@ def token_accuracies(model: TacticModel, rows: Sequence[Row]) -> list[float]:
     return found
 
 
-def premised(premises: RowPremises, shown: Rows) -> dict[str, Any]:
+def premised(premises: RowPremises, shown: Sequence[Row]) -> dict[str, Any]:
     """Return a checkpoint's description of the premises of its rows."""
-    return {"premises": {"of": premises.name, "rows": sum(bool(row.premises) for row in shown.rows)}}
+    return {"premises": {"of": premises.name, "rows": sum(bool(row.premises) for row in shown)}}
 
 
 class TacticsJob(TrainingJob[TacticsConfig, TacticModel]):
@@ -173,20 +159,14 @@ class TacticsJob(TrainingJob[TacticsConfig, TacticModel]):
 
     def measure(self, checkpoint: str, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
         config = self.measured_with
-        rows = read_rows(task.dataset / config.split / f"{split}.json")
-        return evaluate(
-            self.loaded(checkpoint, task),
-            rows,
-            most=config.eval_steps,
-            seed=config.seed,
-            find=self._premises.of(task),
-            on_batch=on_batch,
-        )
+        read = read_rows(task.dataset / config.split / f"{split}.json").rows
+        rows = self._premises.shown(sampled(read, config.eval_steps, config.seed), task)
+        return evaluate(self.loaded(checkpoint, task), rows, seed=config.seed, on_batch=on_batch)
 
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
         config, premises = self.config, self._premises
         given = lesson(task, config, self.replayed)
-        data = given.digest
+        data = digest_of(given.rows)
         if premises.name:
             data = hashlib.sha256(f"{data} {premises.name}".encode()).hexdigest()
         step = self.chain.step(task, config, parent=self.order.parent, data=data)
@@ -196,7 +176,7 @@ class TacticsJob(TrainingJob[TacticsConfig, TacticModel]):
             training.warmup_steps = _WARMUP
             return training
 
-        def rows() -> tuple[Rows, dict[str, Any]]:
+        def rows() -> tuple[Sequence[Row], dict[str, Any]]:
             shown = given.shown(premises, task, config)
             return shown, {"rows": given.about(), **premised(premises, shown)}
 

@@ -8,10 +8,10 @@ own answers, and so move it least.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,50 +29,43 @@ class Lesson:
 
     Attributes:
         own: the task's: those of its trace, or the new ones among them, and those of accepted proofs.
+        read: those of its trace, with the numbers of proofs and of unusable steps.
         replayed: those of earlier tasks, each with its task's name.
         datasets: the folders of the earlier tasks, by name.
         left_out: the numbers of unused accepted proofs, by reason.
     """
 
-    own: Rows
+    own: tuple[Row, ...]
+    read: Rows
     replayed: tuple[tuple[str, Row], ...] = ()
     datasets: Mapping[str, Path] = field(default_factory=dict)
     left_out: Mapping[str, int] = field(default_factory=dict)
 
     @property
-    def digest(self) -> str:
-        """The SHA-256 of the rows; of the task's own alone if none is replayed."""
-        if not self.replayed:
-            return self.own.digest
-        again = replace(self.own, rows=tuple(row for _, row in self.replayed)).digest
-        return hashlib.sha256(f"{self.own.digest} {again}".encode()).hexdigest()
+    def rows(self) -> tuple[Row, ...]:
+        """All rows, the task's own first."""
+        return (*self.own, *(row for _, row in self.replayed))
 
-    def shown(self, premises: RowPremises, task: TaskData, config: TacticsConfig) -> Rows:
+    def shown(self, premises: RowPremises, task: TaskData, config: TacticsConfig) -> tuple[Row, ...]:
         """Return all rows, the task's own first, with premises of their own repositories."""
-        together = list(self._shown(self.own.rows, premises, task, config))
+        shown = partial(premises.shown, dropout=config.premise_dropout, seed=config.seed)
+        result = shown(self.own, task)
         for name in dict.fromkeys(name for name, _ in self.replayed):
             rows = tuple(row for of, row in self.replayed if of == name)
+            # A repository without a dataset has proofs of our own alone.
             dataset = self.datasets.get(name)
-            of_task = None if dataset is None else TaskData(name, dataset)
-            together += rows if of_task is None else self._shown(rows, premises, of_task, config)
-        return replace(self.own, rows=tuple(together))
-
-    def _shown(
-        self, rows: tuple[Row, ...], premises: RowPremises, task: TaskData, config: TacticsConfig
-    ) -> tuple[Row, ...]:
-        given = replace(self.own, rows=rows)
-        return given.shown(premises.of(task), dropout=config.premise_dropout, seed=config.seed).rows
+            result += rows if dataset is None else shown(rows, TaskData(name, dataset))
+        return result
 
     def about(self) -> dict[str, Any]:
         """Return a checkpoint's description of the rows."""
-        rows = (*self.own.rows, *(row for _, row in self.replayed))
         return {
-            "steps": len(self.own.rows),
-            "proofs": self.own.proofs,
-            "skipped": dict(self.own.skipped),
+            "steps": len(self.own),
+            "proofs": self.read.proofs,
+            "skipped": dict(self.read.skipped),
             "accepted": {
-                "proofs": count_proofs(rows),
-                "steps": sum(bool(row.proof) for row in rows),
+                "proofs": count_proofs(self.rows),
+                "steps": sum(bool(row.proof) for row in self.rows),
                 "left_out": dict(self.left_out),
             },
             "replayed": dict(Counter(name for name, _ in self.replayed)),
@@ -125,7 +118,7 @@ def lesson(task: TaskData, config: TacticsConfig, earlier: Sequence[TaskData] = 
     size = config.replay_size if config.replay_share else 0
     replay: Replay[Row] = Replay.of_tasks(tasks, chosen_of, size=size, seed=config.seed)
     replayed = replay.beside(len(own), config.replay_share)
-    return Lesson(replace(read, rows=tuple(own)), tuple(replayed), datasets, ours.left_out)
+    return Lesson(tuple(own), read, tuple(replayed), datasets, ours.left_out)
 
 
 def _traced(dataset: Path, config: TacticsConfig) -> Sequence[Row]:

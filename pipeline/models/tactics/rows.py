@@ -59,6 +59,14 @@ class RowPremises:
     name: str
     of: Callable[[TaskData], FindPremises]
 
+    def shown(
+        self, rows: Sequence[Row], task: TaskData, *, dropout: float = 0.0, seed: int = 0
+    ) -> tuple[Row, ...]:
+        """Return rows of a task with their premises; a share of them, drawn by contents and seed, has none."""
+        kept = [row for row in rows if _fraction(row, seed) >= dropout]
+        found = dict(zip(map(id, kept), self.of(task)(kept), strict=True))
+        return tuple(replace(row, premises=found.get(id(row), ())) for row in rows)
+
 
 NO_PREMISES = RowPremises("", lambda _task: lambda rows: [()] * len(rows))
 
@@ -78,26 +86,19 @@ class Rows:
     proofs: int
     skipped: Mapping[str, int]
 
-    @property
-    def digest(self) -> str:
-        """The SHA-256 of the rows, order included, without the premises beside their states."""
-        digest = hashlib.sha256()
-        for row in self.rows:
-            digest.update(json.dumps(astuple(row)[:_CONTENT]).encode())
-        return digest.hexdigest()
-
-    def shown(self, find: FindPremises, *, dropout: float = 0.0, seed: int = 0) -> Rows:
-        """Return the rows with their premises; a share of them, drawn by contents and seed, has none."""
-        kept = [row for row in self.rows if _fraction(row, seed) >= dropout]
-        result = dict(zip(map(id, kept), find(kept), strict=True))
-        rows = tuple(replace(row, premises=result.get(id(row), ())) for row in self.rows)
-        return replace(self, rows=rows)
-
     def __str__(self) -> str:
         left_out = ", ".join(f"{number} {why}" for why, number in sorted(self.skipped.items()))
         return f"{len(self.rows)} steps of {self.proofs} theorems" + (
             f" ({left_out} left out)" if left_out else ""
         )
+
+
+def digest_of(rows: Iterable[Row]) -> str:
+    """Return the SHA-256 of rows, order included, without the premises beside their states."""
+    digest = hashlib.sha256()
+    for row in rows:
+        digest.update(json.dumps(astuple(row)[:_CONTENT]).encode())
+    return digest.hexdigest()
 
 
 def drawn(row: Row, seed: int) -> bytes:

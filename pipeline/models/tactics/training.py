@@ -31,7 +31,7 @@ from pipeline.models.running import CHECKPOINTING, NO_REPORTS, FitResult, Report
 from pipeline.models.tactics.memory import hold_that_it_fits
 from pipeline.models.tactics.models import TacticModel, load_model, read_model
 from pipeline.models.tactics.prompt import Prompts
-from pipeline.models.tactics.rows import Row, Rows
+from pipeline.models.tactics.rows import Row
 
 _LR, _LR_OF_AN_ADAPTER = 2e-5, 2e-4
 IGNORED = -100
@@ -148,7 +148,9 @@ def example(row: Row, prompts: Prompts) -> dict[str, list[int]]:
     return {"input_ids": [*prompt, *answer], "labels": [IGNORED] * len(prompt) + answer}
 
 
-def encode(rows: Rows, prompts: Prompts, *, answer_length: int) -> tuple[list[dict[str, list[int]]], int]:
+def encode(
+    rows: Sequence[Row], prompts: Prompts, *, answer_length: int
+) -> tuple[list[dict[str, list[int]]], int]:
     """Return the rows as examples, and the number of rows dropped for a long tactic.
 
     Args:
@@ -156,8 +158,8 @@ def encode(rows: Rows, prompts: Prompts, *, answer_length: int) -> tuple[list[di
         prompts: the model's.
         answer_length: the most tokens of a tactic, its end mark included; a model's answer ends there.
     """
-    fit = [row for row in rows.rows if len(prompts.answer_ids(row.tactic)) <= answer_length]
-    return [example(row, prompts) for row in fit], len(rows.rows) - len(fit)
+    fit = [row for row in rows if len(prompts.answer_ids(row.tactic)) <= answer_length]
+    return [example(row, prompts) for row in fit], len(rows) - len(fit)
 
 
 def collated(rows: Sequence[Mapping[str, Sequence[int]]], *, pad: int) -> dict[str, Tensor]:
@@ -176,12 +178,12 @@ class FineTuning(TacticTraining):
     takes_encoder_decoders = True
     warmup_steps = 0.0
 
-    def fit(self, rows: Rows, saves: Saves) -> FitResult:
+    def fit(self, rows: Sequence[Row], saves: Saves) -> FitResult:
         most = self.found.lengths.answer
         examples, dropped = encode(rows, self.found.prompts, answer_length=most)
         if dropped:
             self.reports.say(
-                f"{dropped} of {len(rows.rows)} steps are dropped: their tactics have more than {most} tokens, a "
+                f"{dropped} of {len(rows)} steps are dropped: their tactics have more than {most} tokens, a "
                 "quarter of max_seq_len"
             )
         if not examples:

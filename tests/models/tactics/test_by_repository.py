@@ -182,7 +182,7 @@ def test_nothing_of_other_repositories_is_replayed(tmp_path: Path, learned: Lear
     before = TaskData(TWO, learned.tasks[1].dataset)
     alone = lesson(two, learned.config, [one, before])
     assert {name for name, _ in alone.replayed} == {TWO}
-    assert [row.proof for row in alone.own.rows].count("p" * 16) == 1
+    assert [row.proof for row in alone.own].count("p" * 16) == 1
     shared = lesson(two, replace(learned.config, lora_by_repository=False), [one, before])
     assert {name for name, _ in shared.replayed} == {ONE, TWO}
 

@@ -8,12 +8,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pipeline.models.errors import NothingToLearnError
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.job import comparable, evaluate, sampled, token_accuracies
 from pipeline.models.tactics.models import TacticModel, load_model
 from pipeline.models.tactics.requests import Suggestion, Suggestions
-from pipeline.models.tactics.rows import Row, Rows
+from pipeline.models.tactics.rows import Row
 from tests.support.tiny_models import make_tiny_causal, make_tiny_seq2seq
 
 
@@ -31,11 +30,10 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return found
 
 
-def rows_of(*steps: tuple[str, str]) -> Rows:
-    rows = tuple(
+def rows_of(*steps: tuple[str, str]) -> tuple[Row, ...]:
+    return tuple(
         Row(state, tactic, f"t{number}", "A.lean", 0) for number, (state, tactic) in enumerate(steps)
     )
-    return Rows(rows, len(rows), {})
 
 
 def known_share(model: TacticModel, row: Row) -> float:
@@ -60,14 +58,14 @@ def test_the_share_of_known_tokens_is_that_of_each_row_alone(model: TacticModel)
     # Padding that a model might say counts no more than any other.
     model = replace(model, tokenizer=copy.deepcopy(model.tokenizer))
     model.tokenizer.pad_token = "a"
-    rows = rows_of(("⊢ p", "aa baa"), ("⊢ q", "exact a"), ("h : a\n⊢ b ∧ a", "rfl"), ("⊢ a", "a" * 9)).rows
+    rows = rows_of(("⊢ p", "aa baa"), ("⊢ q", "exact a"), ("h : a\n⊢ b ∧ a", "rfl"), ("⊢ a", "a" * 9))
     found = token_accuracies(model, rows)
     assert found == pytest.approx([known_share(model, row) for row in rows])
     assert 0 < max(found) < 1
 
 
 def test_a_tactic_longer_than_an_answer_may_be_is_known_in_part_at_most(model: TacticModel) -> None:
-    (row,) = rows_of(("⊢ p", "x" * 300)).rows
+    (row,) = rows_of(("⊢ p", "x" * 300))
     assert token_accuracies(model, [row])[0] < model.lengths.answer / 300
 
 
@@ -92,13 +90,8 @@ def test_a_step_counts_where_its_own_tactic_is_among_the_first(
     assert found.metrics["tactic@8_low"] < 0.5 < found.metrics["tactic@8_high"]
 
 
-def test_without_a_step_there_is_nothing_to_measure(model: TacticModel) -> None:
-    with pytest.raises(NothingToLearnError, match="no step to measure"):
-        evaluate(model, Rows((), 0, {}))
-
-
 def test_the_same_steps_are_drawn_whatever_else_is_there() -> None:
-    rows = rows_of(*((f"⊢ {number}", "simp") for number in range(60))).rows
+    rows = rows_of(*((f"⊢ {number}", "simp") for number in range(60)))
     assert sampled(rows, 0, 1) == sampled(rows, 60, 1) == rows
     drawn = sampled(rows, 20, 1)
     assert len(drawn) == 20

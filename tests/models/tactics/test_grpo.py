@@ -20,17 +20,13 @@ from pipeline.models.tactics.goals import bare_place
 from pipeline.models.tactics.grpo import RewardTraining, prompts_of
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.reward import LeanReward
-from pipeline.models.tactics.rows import Row, Rows
+from pipeline.models.tactics.rows import Row
 from tests.models.tactics.conftest import Training
 from tests.support.lean.scripted import Script, backend, in_process
 from tests.support.tiny_models import make_tiny_causal
 
 Begin = Callable[..., RewardTraining]
-ROWS = Rows(
-    tuple(Row(f"p q : Prop\nh : p ∧ q\n⊢ {goal}", "simp", f"t{goal}", "A.lean", 0) for goal in ("p", "q")),
-    2,
-    {},
-)
+ROWS = [Row(f"p q : Prop\nh : p ∧ q\n⊢ {goal}", "simp", f"t{goal}", "A.lean", 0) for goal in ("p", "q")]
 
 
 LEAN = Script(
@@ -81,9 +77,7 @@ def test_a_reward_in_the_words_of_leandojo_s_documentation_gets_texts(
 
     fitted = rewarded(reward_func, start=model).fit(ROWS, saves)
     assert len(seen) == 4
-    assert all(
-        isinstance(text, str) and problem in {row.state for row in ROWS.rows} for text, problem in seen
-    )
+    assert all(isinstance(text, str) and problem in {row.state for row in ROWS} for text, problem in seen)
     mean = sum(-0.01 * len(text) for text, _ in seen) / 4
     assert fitted.measures["reward"] == pytest.approx(mean, abs=1e-4)
 
@@ -138,12 +132,11 @@ def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
 def test_the_prompts_are_those_of_supervised_training_each_goal_once(rewarded: Begin, saves: Saves) -> None:
     made = rewarded(some)
     found = made.found
-    twice = Rows((*ROWS.rows, *ROWS.rows), 2, {})
-    examples = prompts_of(twice, found)
-    assert [example["problem"] for example in examples] == [row.state for row in ROWS.rows]
+    examples = prompts_of([*ROWS, *ROWS], found)
+    assert [example["problem"] for example in examples] == [row.state for row in ROWS]
     trl = made.trainer(examples, saves)
     ids, *_ = trl._tokenize_prompts([example["prompt"] for example in examples])
-    assert ids == [found.prompts.ids(row.state) for row in ROWS.rows]
+    assert ids == [found.prompts.ids(row.state) for row in ROWS]
 
 
 @pytest.mark.parametrize(("batch_size", "num_generations", "steps"), [(1, 8, 8), (3, 2, 2), (8, 4, 1)])

@@ -18,11 +18,11 @@ from pipeline.models.libraries import DType, check_finite
 from pipeline.models.running import CHECKPOINTING, Saves
 from pipeline.models.tactics import memory
 from pipeline.models.tactics.grpo import RewardTraining
-from pipeline.models.tactics.rows import Row, Rows
+from pipeline.models.tactics.rows import Row
 from pipeline.models.tactics.training import TacticTraining
 from tests.models.tactics.conftest import Training
 
-ROWS = Rows(tuple(Row(f"⊢ p {n}", f"exact h {n}", "t", "A.lean", n) for n in range(4)), 1, {})
+ROWS = [Row(f"⊢ p {n}", f"exact h {n}", "t", "A.lean", n) for n in range(4)]
 
 
 def trained(made: TacticTraining) -> dict[str, torch.Tensor]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.job import evaluate
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Completion, Decoding, Prompt, Request, Suggestions
-from pipeline.models.tactics.rows import NO_PREMISES, Row, Rows, read_rows
+from pipeline.models.tactics.rows import Row, RowPremises, digest_of, read_rows
 from pipeline.models.tactics.service import Batching
 from pipeline.models.tactics.training import encode
 from pipeline.models.tactics_job import row_premises
@@ -42,8 +41,8 @@ GOAL = Goal(
 )
 
 
-def many(number: int) -> Rows:
-    return Rows(tuple(Row(f"⊢ p{at}", "rfl", f"t{at}", "A.lean", 0) for at in range(number)), number, {})
+def many(number: int) -> list[Row]:
+    return [Row(f"⊢ p{at}", "rfl", f"t{at}", "A.lean", 0) for at in range(number)]
 
 
 def found(rows: Sequence[Row]) -> list[tuple[str, ...]]:
@@ -56,7 +55,7 @@ def test_a_row_is_learned_from_the_prompt_that_a_search_asks_with(
 ) -> None:
     model = load_model(make_tiny(kind, tmp_path / kind), max_seq_len=700)
     row = Row(STATE, "exact h", "t", "A.lean", 0, premises=tuple(one.serialize() for one in PREMISES))
-    ((example,), _) = encode(Rows((row,), 1, {}), model.prompts, answer_length=100)
+    ((example,), _) = encode([row], model.prompts, answer_length=100)
     learned = example["input_ids"]
     if kind == "causal":
         learned = learned[: example["labels"].index(model.prompts.answer_ids("exact h")[0])]
@@ -85,19 +84,21 @@ def test_a_row_is_learned_from_the_prompt_that_a_search_asks_with(
 
 
 def test_a_share_of_the_rows_is_shown_none_and_the_same_ones_each_time() -> None:
-    rows = many(400)
-    shown = rows.shown(found, dropout=0.25, seed=7)
-    without = {row.theorem for row in shown.rows if not row.premises}
-    assert 60 < len(without) < 140
-    backwards = replace(rows, rows=rows.rows[::-1]).shown(found, dropout=0.25, seed=7)
-    assert {row.theorem for row in backwards.rows if not row.premises} == without
-    assert {
-        row.theorem for row in rows.shown(found, dropout=0.25, seed=8).rows if not row.premises
-    } != without
-    assert all(row.premises in ((), (f"theorem <a>for_{row.theorem}</a> : p",)) for row in shown.rows)
-    assert all(row.premises for row in rows.shown(found).rows)
-    assert not any(row.premises for row in rows.shown(found, dropout=1.0).rows)
-    assert shown.digest == rows.digest, "which steps they are, whatever is shown beside them"
+    rows, premises = many(400), RowPremises("r", lambda _task: found)
+
+    def shown(given: Sequence[Row], *, dropout: float = 0.0, seed: int = 0) -> tuple[Row, ...]:
+        return premises.shown(given, TaskData("r", Path()), dropout=dropout, seed=seed)
+
+    def without(given: Sequence[Row], seed: int) -> set[str]:
+        return {row.theorem for row in shown(given, dropout=0.25, seed=seed) if not row.premises}
+
+    assert 60 < len(without(rows, 7)) < 140
+    assert without(rows[::-1], 7) == without(rows, 7) != without(rows, 8)
+    some = shown(rows, dropout=0.25)
+    assert all(row.premises in ((), (f"theorem <a>for_{row.theorem}</a> : p",)) for row in some)
+    assert all(row.premises for row in shown(rows))
+    assert not any(row.premises for row in shown(rows, dropout=1.0))
+    assert digest_of(some) == digest_of(rows), "which steps they are, whatever is shown beside them"
 
 
 def test_a_row_s_premises_are_those_of_its_own_dataset_that_its_theorem_may_use(
@@ -141,17 +142,9 @@ def test_a_model_is_measured_with_the_premises_that_it_is_shown(
     monkeypatch.setattr(Generator, "suggest", suggest)
     path = write_dataset(tmp_path / "data", files=2, theorems=20) / "random" / "test.json"
     model = load_model(make_tiny("causal", tmp_path / "model"), max_seq_len=400)
-    asked: list[Row] = []
-
-    def find(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-        asked.extend(rows)
-        return found(rows)
-
-    rows = read_rows(path)
-    assert len(json.loads(path.read_text())) > 3
-    shown = evaluate(model, rows, most=3, find=find)
-    alone = evaluate(model, rows, most=3, find=NO_PREMISES.of(TaskData("r", path.parent.parent)))
-    assert len(asked) == 3, "of the steps that are measured alone"
+    rows = read_rows(path).rows[:3]
+    beside = RowPremises("r", lambda _task: found).shown(rows, TaskData("r", path.parent.parent))
+    shown, alone = evaluate(model, beside), evaluate(model, rows)
     assert shown.dataset == alone.dataset, "the same steps, so that checkpoints can be compared"
     prompts = [request.premises for request in requests]
-    assert prompts == [*found(asked), (), (), ()]
+    assert prompts == [*found(rows), (), (), ()]

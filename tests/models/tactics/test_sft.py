@@ -19,7 +19,7 @@ from pipeline.models.tactics.job import token_accuracies
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.prompt import SYSTEM
 from pipeline.models.tactics.requests import Request
-from pipeline.models.tactics.rows import Row, Rows
+from pipeline.models.tactics.rows import Row
 from pipeline.models.tactics.training import IGNORED, encode
 from tests.models.tactics.conftest import Training
 from tests.support.tiny_models import make_tiny_causal, make_tiny_seq2seq
@@ -27,8 +27,8 @@ from tests.support.tiny_models import make_tiny_causal, make_tiny_seq2seq
 MULTI_LINE = "have h : p := by\n  simp\n  exact foo\nexact h"
 
 
-def rows(*pairs: tuple[str, str]) -> Rows:
-    return Rows(tuple(Row(state, tactic, "t", "A.lean", 0) for state, tactic in pairs), 1, {})
+def rows(*pairs: tuple[str, str]) -> list[Row]:
+    return [Row(state, tactic, "t", "A.lean", 0) for state, tactic in pairs]
 
 
 def lora() -> LoraConfig:
@@ -184,11 +184,11 @@ def test_an_encoder_decoder_learns_to_answer_and_loads_again(
     loaded = load_model(tmp_path / "learned")
     assert loaded.prompts.kind == "seq2seq"
     assert loaded.is_adapter == (lora_config is not None)
-    known = token_accuracies(loaded, pairs.rows)
-    assert min(known) > max(token_accuracies(load_model(folder), pairs.rows)), known
+    known = token_accuracies(loaded, pairs)
+    assert min(known) > max(token_accuracies(load_model(folder), pairs)), known
     if lora_config is None:
-        answers = Generator(loaded).suggest([Request(row.state) for row in pairs.rows])
-        assert [answer.tactics[0].tactic for answer in answers] == [row.tactic for row in pairs.rows]
+        answers = Generator(loaded).suggest([Request(row.state) for row in pairs])
+        assert [answer.tactics[0].tactic for answer in answers] == [row.tactic for row in pairs]
 
 
 def test_a_reward_trains_no_encoder_decoder(tmp_path: Path) -> None:

@@ -63,14 +63,14 @@ def of_proofs(rows: Sequence[Row]) -> list[str]:
 
 def test_a_first_task_without_proofs_of_our_own_is_its_trace(tmp_path: Path) -> None:
     given = lesson(task(tmp_path, "A", 5), CONFIG)
-    assert len(given.own.rows) == 5
+    assert len(given.own) == 5
     assert given.replayed == ()
-    assert given.digest == given.own.digest
+    assert given.rows == given.own
 
 
 def test_our_own_accepted_proofs_are_rows_of_the_task_and_say_so(tmp_path: Path) -> None:
     given = lesson(task(tmp_path, "A", 5, proofs=ours(("A", 2), ("B", 1))), CONFIG)
-    assert of_proofs(given.own.rows) == ["A-0", "A-1"]
+    assert of_proofs(given.own) == ["A-0", "A-1"]
     about = given.about()
     assert about["accepted"] == {"proofs": 3, "steps": 3, "left_out": {"held_out": 1}}
     assert (about["steps"], about["replayed"]) == (7, {"B": 1})
@@ -80,8 +80,8 @@ def test_a_step_that_people_wrote_too_is_learned_once(tmp_path: Path) -> None:
     (row,) = ours(("A", 1)).rows["A"]
     same = AcceptedProofs({"A": (replace(row, state="⊢ A 3", tactic="exact a 3"),)})
     given = lesson(task(tmp_path, "A", 5, proofs=same), CONFIG)
-    assert len(given.own.rows) == 5
-    assert of_proofs(given.own.rows) == []
+    assert len(given.own) == 5
+    assert of_proofs(given.own) == []
 
 
 def test_every_earlier_repository_is_replayed_alike_whatever_its_size(tmp_path: Path) -> None:
@@ -89,7 +89,6 @@ def test_every_earlier_repository_is_replayed_alike_whatever_its_size(tmp_path: 
     given = lesson(task(tmp_path, "New", 40), CONFIG, earlier)
     assert given.about()["replayed"] == {"Small": 20, "Large": 20}, "as many as are new, by replay_share"
     assert len({row.state for _, row in given.replayed}) == 40
-    assert given.digest != lesson(task(tmp_path / "again", "New", 40), CONFIG).digest
     again = lesson(TaskData("New", tmp_path / "New-40"), CONFIG, earlier)
     assert again.replayed == given.replayed, "drawn by the seed alone"
 
@@ -120,16 +119,16 @@ def test_a_proof_that_was_refuted_since_is_not_replayed(tmp_path: Path) -> None:
 def test_a_repository_that_grew_is_trained_on_what_is_new_and_the_rest_is_replayed(tmp_path: Path) -> None:
     before = task(tmp_path, "A", 20, proofs=ours(("A", 1)))
     given = lesson(task(tmp_path, "A", 23, proofs=ours(("A", 2))), CONFIG, [before])
-    assert [row.state for row in given.own.rows] == ["⊢ A 20", "⊢ A 21", "⊢ A 22", "⊢ our A 1"]
+    assert [row.state for row in given.own] == ["⊢ A 20", "⊢ A 21", "⊢ A 22", "⊢ our A 1"]
     assert len(given.replayed) == 4
-    assert not {row.state for _, row in given.replayed} & {row.state for row in given.own.rows}
+    assert not {row.state for _, row in given.replayed} & {row.state for row in given.own}
     whole = lesson(TaskData("A", tmp_path / "A-23"), replace(CONFIG, only_new=False), [before])
-    assert (len(whole.own.rows), whole.replayed) == (25, ())
+    assert (len(whole.own), whole.replayed) == (25, ())
 
 
 def test_less_than_a_batch_that_is_new_is_learned_with_all_the_rest(tmp_path: Path) -> None:
     given = lesson(task(tmp_path, "A", 21), CONFIG, [task(tmp_path, "A", 20)])
-    assert (len(given.own.rows), given.replayed) == (21, ())
+    assert (len(given.own), given.replayed) == (21, ())
 
 
 def test_what_came_before_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +149,7 @@ def test_in_the_split_by_premises_none_of_our_own_proofs_is_learned_and_they_are
     result = task(tmp_path, "A", 5, proofs=ours(("A", 2), ("B", 1)))
     (result.dataset / "random").rename(result.dataset / "novel_premises")
     given = lesson(result, replace(CONFIG, split="novel_premises"))
-    assert (len(given.own.rows), given.replayed) == (5, ())
+    assert (len(given.own), given.replayed) == (5, ())
     assert given.about()["accepted"]["left_out"] == {"held_out": 1, "no_side": 3}
 
 
@@ -159,7 +158,7 @@ def test_rows_have_the_premises_of_their_own_repositories(tmp_path: Path) -> Non
     given = lesson(new, CONFIG, [task(tmp_path, "Old", 6)])
     premises = RowPremises("r", lambda task: lambda rows: [(task.dataset.name,)] * len(rows))
     shown = given.shown(premises, new, replace(CONFIG, premise_dropout=0.0))
-    assert {(row.path, row.premises) for row in shown.rows} == {
+    assert {(row.path, row.premises) for row in shown} == {
         ("New.lean", ("New-6",)),
         ("Old.lean", ("Old-6",)),
         ("Elsewhere.lean", ()),

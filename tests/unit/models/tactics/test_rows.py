@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pipeline.models.errors import DatasetError
-from pipeline.models.tactics.rows import EMPTY, SORRY, UNREADABLE, read_rows
+from pipeline.models.tactics.rows import EMPTY, SORRY, UNREADABLE, digest_of, read_rows
 from tests.support.retrieval import step, theorem
 
 
@@ -66,7 +66,9 @@ def test_the_letters_of_sorry_in_something_else_are_no_sorry(tmp_path: Path, tac
 
 def test_the_digest_is_of_the_rows_and_their_order(tmp_path: Path) -> None:
     a, b = [step("simp", "⊢ p")], [step("rfl", "⊢ p")]
-    digests = [read_rows(split_file(tmp_path, *proofs)).digest for proofs in ((a, b), (b, a), (a, b))]
+    digests = [
+        digest_of(read_rows(split_file(tmp_path, *proofs)).rows) for proofs in ((a, b), (b, a), (a, b))
+    ]
     assert digests[0] == digests[2] != digests[1]
 
 
