@@ -18,7 +18,7 @@ def load_finder(retriever: RetrieverSpec, corpus: Corpus, *, repository: str) ->
     from pipeline.models.retriever.index import load_retriever
 
     trained = PremiseFinder(
-        load_retriever(retriever.chain / retriever.trained, device=retriever.device, repository=repository),
+        load_retriever(retriever.chain / retriever.trained, device=retriever.device).of(repository),
         corpus,
         indices=retriever.indices,
         premises=retriever.premises,

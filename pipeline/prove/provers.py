@@ -31,7 +31,7 @@ from pipeline.lean.client.messages import Goal
 from pipeline.lean.goal_text import as_lean_prints, split_goals
 from pipeline.lean.source.splice import Replacement
 from pipeline.loop_thread import LoopThread
-from pipeline.models.adapters import ADAPTER
+from pipeline.models.adapters import ADAPTER, model_for
 from pipeline.models.config import Device
 from pipeline.models.errors import CorpusError, ModelError
 from pipeline.models.model_files import begun
@@ -544,7 +544,7 @@ class RetrievalProver(Prover):
         super().__init__(decoding=decoding, budget=budget, seed=seed)
         self.generator = load_generator(gen_ckpt_path, device=device)
         self._finder = PremiseFinder(
-            load_retriever(ret_ckpt_path, device=device),
+            load_retriever(model_for(ret_ckpt_path, None), device=device),
             read_corpus(indexed_corpus_path),
             premises=premises,
             indices=None if indices is None else Path(indices),

@@ -19,7 +19,7 @@ from typing import Generic, Protocol, TypeVar
 from pipeline.endpoint.client import ChatClient
 from pipeline.lean.tactic_text import Step
 from pipeline.models.errors import LearningError
-from pipeline.models.retriever.index import Retrievers
+from pipeline.models.retriever.index import Retriever
 from pipeline.models.tactics.generate import Generator, PrefixTooLongError
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.models.tactics.service import Batching, GenerationStoppedError
@@ -157,17 +157,17 @@ class EncodingModel(_Batched[str, list[float]]):
 class LoadedRetriever(EncodingModel):
     """A retriever for all clients. Its `retriever` may be asked beside, from other threads too: it only reads."""
 
-    def __init__(self, name: str, retrievers: Retrievers, terms: Terms, *, repository: str = "") -> None:
+    def __init__(self, name: str, base: Retriever, terms: Terms, *, repository: str = "") -> None:
         """Args:
         name: of its slot.
-        retrievers: of its checkpoint.
+        base: of its checkpoint.
         terms: see there.
         repository: the key of its repository; "": for all, or all without an adapter.
         """
-        retriever = retrievers.of(repository)
+        retriever = base.of(repository)
         super().__init__(name, retriever, terms)
         self.retriever = retriever
-        self._retrievers = retrievers
+        self._base = base
         self._terms = terms
         self._repository = repository
         self._own: dict[str, LoadedRetriever] = {}
@@ -185,13 +185,13 @@ class LoadedRetriever(EncodingModel):
         """
         async with self._lock:
             try:
-                retriever = await asyncio.to_thread(self._retrievers.of, repository)
+                retriever = await asyncio.to_thread(self._base.of, repository)
             except LearningError as error:
                 raise failed(self._name, str(error)) from error
             if retriever is self.retriever:
                 return self
             if repository not in self._own:
-                own = LoadedRetriever(self._name, self._retrievers, self._terms, repository=repository)
+                own = LoadedRetriever(self._name, self._base, self._terms, repository=repository)
                 await own.start()
                 self._own[repository] = own
             return self._own[repository]
@@ -202,7 +202,7 @@ class LoadedRetriever(EncodingModel):
         await super().close()
 
     async def encode(self, text: str) -> list[float]:
-        if self._retrievers.by_repository and not self._repository:
+        if self._base.adapters and not self._repository:
             raise Problem(
                 409,
                 "by_repository",

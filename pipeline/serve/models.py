@@ -46,7 +46,7 @@ from store.text import first_line
 from store.view import model_queries, queries
 
 if TYPE_CHECKING:
-    from pipeline.models.retriever.index import Retrievers
+    from pipeline.models.retriever.index import Retriever
     from pipeline.serve.engines import EncodingModel, GeneratingModel, LoadedRetriever, RatingModel, Terms
 
 
@@ -284,7 +284,7 @@ class Loader:
         self._measures = measures
         self._nearest = nearest
         # Several names may share the retriever in use.
-        self._retrievers: WeakValueDictionary[str, Retrievers] = WeakValueDictionary()
+        self._retrievers: WeakValueDictionary[str, Retriever] = WeakValueDictionary()
 
     def model(self, spec: ModelSpec, source: str, provenance: Provenance) -> Model:
         """Return a model, loaded and not started.
@@ -350,12 +350,12 @@ class Loader:
         return Terms(provenance, self._spec.limits, self._measures)
 
     def _retriever(self, spec: ModelSpec, source: str, terms: Terms) -> LoadedRetriever:
-        from pipeline.models.retriever.index import Retrievers
+        from pipeline.models.retriever.index import load_retriever
         from pipeline.serve.engines import LoadedRetriever
 
         result = self._retrievers.get(source)
         if result is None:
-            result = self._retrievers[source] = Retrievers(source, device=self._spec.device)
+            result = self._retrievers[source] = load_retriever(source, device=self._spec.device)
         return LoadedRetriever(spec.name, result, terms, repository=spec.repository)
 
     def _endpoint(self, spec: ModelSpec) -> Model:

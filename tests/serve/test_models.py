@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from pipeline.jobs.specs import EndpointSpec
-from pipeline.models.retriever.index import Retrievers
+from pipeline.models.retriever.index import load_retriever
 from pipeline.models.tactics.generate import Generator, load_generator
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
@@ -196,7 +196,7 @@ def test_a_generator_with_retrieval_is_shown_the_premises_that_are_found(
             Noting(load_model(folder / "said")),
             Decoding(1, max_tokens=8),
             terms,
-            retriever=LoadedRetriever("m", Retrievers(folder / "t5", device="cpu"), terms),
+            retriever=LoadedRetriever("m", load_retriever(folder / "t5", device="cpu"), terms),
             nearest=nearest,
         )
         await model.start()

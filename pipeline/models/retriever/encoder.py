@@ -68,7 +68,6 @@ def byte_ids(text: str, max_length: int) -> Ids:
     return ids
 
 
-WEIGHTS = "model.safetensors"
 _PROBE = "theorem"
 
 

@@ -63,17 +63,12 @@ def accessible(corpus: Corpus, place: Place) -> npt.NDArray[np.bool_]:
     targets = {f"{module.replace('.', '/')}.lean" for module in place.imports or ()}
     for number, file in enumerate(corpus.files):
         # A library's files are below its own folder: ".lake/packages/mathlib/Mathlib/Order/Basic.lean".
-        if file.path in targets or any(file.path.endswith(f"/{path}") for path in _ends(file.path, targets)):
+        parts = file.path.split("/")
+        if any("/".join(parts[at:]) in targets for at in range(len(parts))):
             files |= corpus.imported_files(file.path)
             files[number] = True
     result: npt.NDArray[np.bool_] = files[corpus.file_of_premise]
     return result
-
-
-def _ends(path: str, wanted: set[str]) -> list[str]:
-    """Return the wanted paths with the same last part, the only possible ends of this path."""
-    last = path.rpartition("/")[2]
-    return [one for one in wanted if one.rpartition("/")[2] == last]
 
 
 class Finder(ABC):

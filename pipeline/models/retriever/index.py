@@ -17,10 +17,10 @@ anything is ranked, so k premises come back wherever k are accessible.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
@@ -234,6 +234,22 @@ class Retriever:
     query_length: int = 1024
     unit: bool = True
     """Whether vectors are scaled to length 1."""
+    adapters: Mapping[str, Path] = field(default_factory=dict)
+    """Each repository's adapter on this encoder, which serves the others."""
+    _own: dict[str, Retriever] = field(default_factory=dict, init=False)
+
+    def of(self, repository: str) -> Retriever:
+        """Return a repository's retriever, which shares the base's weights; it is loaded at the first call.
+
+        Raises:
+            ModelError: its adapter is damaged.
+        """
+        if repository not in self.adapters:
+            return self
+        if repository not in self._own:
+            encoder = with_adapter(self.encoder, self.adapters[repository])
+            self._own[repository] = replace(self, encoder=encoder, adapters={})
+        return self._own[repository]
 
     @cached_property
     def weights(self) -> str:
@@ -323,59 +339,29 @@ def load_retriever(
     model: str | Path,
     *,
     device: str | torch.device = "auto",
-    repository: str | None = None,
     config: RetrieverConfig | None = None,
 ) -> Retriever:
     """Load a checkpoint of the chain, another folder, a hub name, or LeanDojo's `.ckpt` file.
 
+    Of a checkpoint with an adapter for each repository it is their base (`Retriever.of`).
+
     Args:
         model: the source.
         device: where to compute; "auto" is a GPU if there is one.
-        repository: the key of the goals' repository, for a checkpoint with an adapter for each.
         config: has the lengths of texts; None: that of the checkpoint's training, whose files are compared with the
             saved ones.
 
     Raises:
-        LearningError: it is missing or damaged, or no encoder; it differs by repository, and none is named; or there is
-            no such device.
+        LearningError: it is missing or damaged, or no encoder; or there is no such device.
     """
     folder = Path(model)
     found = read_checkpoint(folder, verify=True) if config is None and folder.is_dir() else None
     config = config or RetrieverConfig.of_checkpoint({} if found is None else found.config)
-    name = model_for(model, repository)
+    name = model_for(model, "")
     encoder, tokens = load_encoder(name), load_tokens(name)
     torch.nn.Module.to(encoder, device_of(str(device)))
-    return Retriever(encoder.eval(), tokens, config.document_length, config.data_max_seq_len)
-
-
-class Retrievers:
-    """The retrievers of a checkpoint, on one device: one for all, or one for each repository.
-
-    Those share the weights of their base, which serves repositories without an adapter.
-    """
-
-    def __init__(self, model: str | Path, *, device: str | torch.device = "auto") -> None:
-        """Load the base, or the one for all; arguments and errors as `load_retriever`'s."""
-        self._base = load_retriever(model, device=device, repository="")
-        self._adapters = adapters_of(model)
-        self._own: dict[str, Retriever] = {}
-
-    @property
-    def by_repository(self) -> bool:
-        return bool(self._adapters)
-
-    def of(self, repository: str) -> Retriever:
-        """Return a repository's retriever, loaded at the first call.
-
-        Raises:
-            CheckpointError: its adapter is damaged.
-        """
-        if repository not in self._adapters:
-            return self._base
-        if repository not in self._own:
-            encoder = with_adapter(self._base.encoder, self._adapters[repository])
-            self._own[repository] = replace(self._base, encoder=encoder)
-        return self._own[repository]
+    lengths = config.document_length, config.data_max_seq_len
+    return Retriever(encoder.eval(), tokens, *lengths, adapters=adapters_of(model))
 
 
 HARD = 32

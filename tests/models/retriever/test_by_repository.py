@@ -24,7 +24,7 @@ from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import load_encoder, load_tokens, train_adapter
 from pipeline.models.retriever.finder import PremiseFinder
-from pipeline.models.retriever.index import Retrievers, embed_texts, load_retriever
+from pipeline.models.retriever.index import embed_texts, load_retriever
 from pipeline.models.retriever.job import RetrieverJob
 from pipeline.models.retriever.learning import learn, measure, plan
 from pipeline.serve.engines import LoadedRetriever, Terms
@@ -55,10 +55,8 @@ class Learned:
 
     def vectors(self, checkpoint: Checkpoint, repository: str) -> Tensor:
         """Return those of the first repository's premises."""
-        retriever = load_retriever(
-            self.chain.path(checkpoint.checkpoint), device="cpu", repository=repository
-        )
-        vectors, _ = retriever.premises(Corpus(self.tasks[0].dataset / "corpus.jsonl"))
+        retriever = load_retriever(self.chain.path(checkpoint.checkpoint), device="cpu")
+        vectors, _ = retriever.of(repository).premises(Corpus(self.tasks[0].dataset / "corpus.jsonl"))
         return vectors
 
 
@@ -104,9 +102,9 @@ def test_each_repository_s_goals_are_asked_of_its_own_adapter_and_a_new_one_s_of
     kinds = [vectors, *(learned.vectors(learned.second, name) for name in (ONE, TWO))]
     assert not any(torch.equal(kinds[left], kinds[right]) for left, right in ((0, 1), (0, 2), (1, 2)))
     with pytest.raises(ModelError, match=r"an adapter for each of .*, and nothing says which"):
-        load_retriever(folder, device="cpu")
+        model_for(folder, None)
     corpus = Corpus(learned.tasks[0].dataset / "corpus.jsonl")
-    finder = PremiseFinder(load_retriever(folder, repository=ONE), corpus)
+    finder = PremiseFinder(load_retriever(folder).of(ONE), corpus)
     assert torch.equal(finder._vectors, kinds[1])
 
 
@@ -198,11 +196,9 @@ def test_an_adapter_alone_is_trained_and_a_new_one_changes_no_vector(model: Path
 
 def test_a_server_has_each_repository_s_retriever_on_one_base(learned: Learned, model: Path) -> None:
     folder, text = learned.chain.path(learned.second.checkpoint), "⊢ p"
-    retrievers = Retrievers(folder, device="cpu")
+    base = load_retriever(folder, device="cpu")
     terms = Terms(Provenance(folder.name), Limits(), Measures())
-    served, named = (
-        LoadedRetriever("m", retrievers, terms, repository=repository) for repository in ("", TWO)
-    )
+    served, named = (LoadedRetriever("m", base, terms, repository=repository) for repository in ("", TWO))
 
     async def work() -> None:
         await served.start()
@@ -211,7 +207,7 @@ def test_a_server_has_each_repository_s_retriever_on_one_base(learned: Learned, 
             for repository, source in ((ONE, folder), (TWO, folder), (NEW, model)):
                 own, alone = (
                     await served.of(repository),
-                    load_retriever(source, device="cpu", repository=repository),
+                    load_retriever(source, device="cpu").of(repository),
                 )
                 assert await own.vectors([text]) == alone.vectors([text]), repository
                 weights = {weight.data_ptr() for weight in own.retriever.encoder.parameters()}
