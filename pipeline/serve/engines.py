@@ -128,22 +128,16 @@ class _Batched(Generic[Q, A]):
             raise failed(self._name, first_line(error)) from error
 
 
-class Embeds(Protocol):
-    """Makes vectors of texts."""
-
-    def vectors(self, texts: Sequence[str]) -> list[list[float]]: ...
-
-
 class EncodingModel(_Batched[str, list[float]]):
     """An encoder for all clients."""
 
-    def __init__(self, name: str, embeds: Embeds, terms: Terms) -> None:
+    def __init__(self, name: str, encoder: Retriever, terms: Terms) -> None:
         """Args:
         name: of its slot.
-        embeds: the encoder.
+        encoder: makes the vectors.
         terms: see there.
         """
-        super().__init__(name, embeds.vectors, terms)
+        super().__init__(name, encoder.vectors, terms)
 
     async def encode(self, text: str) -> list[float]:
         """Return a text's vector.

@@ -13,11 +13,11 @@ import logging
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -43,7 +43,7 @@ from store.view.rows import TraceRow
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from pipeline.models.retriever.index import Retriever
+    from pipeline.serve.engines import LoadedRetriever
 
 T = TypeVar("T")
 
@@ -58,19 +58,6 @@ _KEPT_BYTES = 8 * 2**30
 _TRIES = 3
 
 _log = logging.getLogger(__name__)
-
-
-class Encodes(Protocol):
-    """A loaded retriever (`engines.LoadedRetriever`)."""
-
-    retriever: Retriever
-
-    @property
-    def checkpoint(self) -> str: ...
-
-    async def of(self, repository: str) -> Encodes: ...
-
-    async def vectors(self, texts: Sequence[str]) -> list[list[float]]: ...
 
 
 class Position(BaseModel):
@@ -164,7 +151,7 @@ class _Indexed:
         return self.words.nbytes + (0 if self.vectors is None else self.vectors.nbytes)
 
 
-def _identity(retriever: Encodes | None) -> Any:
+def _identity(retriever: LoadedRetriever | None) -> Any:
     """Return the retriever that identifies an index; BM25's name without one."""
     return WORDS if retriever is None else retriever.retriever
 
@@ -199,7 +186,7 @@ class Premises:
             making.cancel()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def warm(self, before: Encodes, after: Encodes) -> None:
+    async def warm(self, before: LoadedRetriever, after: LoadedRetriever) -> None:
         """Return once the second retriever has the premises of every repository of the first.
 
         Raises:
@@ -222,7 +209,7 @@ class Premises:
                 if problem.status != 404:
                     raise
 
-    async def retrieve(self, retriever: Encodes | None, asked: RetrieveRequest) -> RetrieveResponse:
+    async def retrieve(self, retriever: LoadedRetriever | None, asked: RetrieveRequest) -> RetrieveResponse:
         """Answer a request; without a retriever by BM25.
 
         Raises:
@@ -259,7 +246,7 @@ class Premises:
             known=len(indexed.corpus),
         )
 
-    async def nearest(self, retriever: Encodes, state: str, k: int) -> tuple[str, ...]:
+    async def nearest(self, retriever: LoadedRetriever, state: str, k: int) -> tuple[str, ...]:
         """Return the marked code of the premises nearest to a state without a position: of all watched and traced
         repositories, the nearest first, without duplicates. A repository that cannot be searched now does not spoil the
         others.
@@ -291,7 +278,7 @@ class Premises:
         return tuple(sorted(result, key=lambda text: -result[text])[:k])
 
     async def _nearest_of(
-        self, retriever: Encodes, finds: str, repository: str, state: str, k: int
+        self, retriever: LoadedRetriever, finds: str, repository: str, state: str, k: int
     ) -> list[tuple[str, float]]:
         own = None if finds == WORDS else await retriever.of(repository)
         indexed = await self._indexed(own, repository, patience_s=self._patience_s)
@@ -307,7 +294,7 @@ class Premises:
 
     async def _search(
         self,
-        retriever: Encodes | None,
+        retriever: LoadedRetriever | None,
         finds: str,
         indexed: _Indexed,
         goal: str,
@@ -342,7 +329,7 @@ class Premises:
             return await asyncio.to_thread(search)
 
     async def _indexed(
-        self, retriever: Encodes | None, repository: str, *, patience_s: float | None
+        self, retriever: LoadedRetriever | None, repository: str, *, patience_s: float | None
     ) -> _Indexed:
         """Return the newest trace's premises with their vectors; embedded if they are not cached.
 
@@ -376,7 +363,7 @@ class Premises:
             if result.trace.seq == newest.seq:
                 return result
 
-    def _begin(self, key: _Key, retriever: Encodes | None) -> asyncio.Task[_Indexed]:
+    def _begin(self, key: _Key, retriever: LoadedRetriever | None) -> asyncio.Task[_Indexed]:
         making = asyncio.create_task(self._make(key, retriever), name=f"premises:{key[1]}")
         self._making[key] = making
 
@@ -389,7 +376,7 @@ class Premises:
         making.add_done_callback(ended)
         return making
 
-    async def _make(self, key: _Key, retriever: Encodes | None) -> _Indexed:
+    async def _make(self, key: _Key, retriever: LoadedRetriever | None) -> _Indexed:
         with _told_as_problems():
             loop = asyncio.get_running_loop()
             result = await loop.run_in_executor(self._thread, self._index_of, retriever, key[1])
@@ -401,7 +388,7 @@ class Premises:
             self._kept.popitem(last=False)
         return result
 
-    async def _finds(self, retriever: Encodes | None) -> str:
+    async def _finds(self, retriever: LoadedRetriever | None) -> str:
         """Return the method of premise finding with a loaded retriever, as named by `finds_premises`; "" for a
         retriever from elsewhere.
 
@@ -446,7 +433,7 @@ class Premises:
             raise no_view(error) from error
         return next(one.row for one in chosen if one.in_dataset)
 
-    def _index_of(self, retriever: Encodes | None, repository: str) -> _Indexed:
+    def _index_of(self, retriever: LoadedRetriever | None, repository: str) -> _Indexed:
         spec = self._spec
         sources = Sources(spec.events, spec.view, spec.indices / "corpora")
         InputStore(sources.contents).sweep()

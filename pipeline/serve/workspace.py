@@ -18,7 +18,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pipeline.endpoint.credentials import job_key
 from pipeline.jobs.checkout import in_a_thread, to_its_end
@@ -31,16 +31,19 @@ from pipeline.jobs.spec import KeyPlace, Spec
 from pipeline.lean.backend import Leans, find_leans
 from pipeline.lean.build.trees import remove_tree
 from pipeline.serve.checkouts import Checkout, Commit, Scratch, checked_out, find_commit, own
-from pipeline.serve.retrieve import Encodes, Premises
+from pipeline.serve.retrieve import Premises
 from pipeline.serve.schemas import Problem
 from pipeline.serve.spec import ServeSpec
 from store.events.base import EventBody
+
+if TYPE_CHECKING:
+    from pipeline.serve.engines import LoadedRetriever
 
 
 class Serving(Protocol):
     """The models of the Lean routes. None is unloaded during a request."""
 
-    def retriever(self) -> AbstractAsyncContextManager[Encodes | None]: ...
+    def retriever(self) -> AbstractAsyncContextManager[LoadedRetriever | None]: ...
 
 
 class Workspace:

@@ -213,20 +213,24 @@ def test_what_found_most_on_the_test_sets_finds_the_premises(
     asyncio.run(work())
 
 
-class Encoder:
+class Loaded:
     """What a retriever has, and what `Premises` asks of it, where nothing is searched."""
 
     def __init__(self) -> None:
         nothing: Any = None
         self.retriever = Retriever(nothing, nothing)
         self.checkpoint = ""
-        self.own: dict[str, Encoder] = {}
+        self.own: dict[str, Loaded] = {}
 
-    async def of(self, repository: str) -> Encoder:
+    async def of(self, repository: str) -> Loaded:
         return self.own.get(repository, self)
 
     async def vectors(self, texts: Sequence[str]) -> list[list[float]]:
         return [[1.0] for _ in texts]
+
+
+def loaded() -> Any:
+    return Loaded()
 
 
 class Making:
@@ -238,7 +242,7 @@ class Making:
         monkeypatch.setattr(Premises, "_newest", lambda _self, _key: SimpleNamespace(seq=1))
         monkeypatch.setattr(Premises, "_index_of", lambda _self, *asked: self._make(*asked))
 
-    def _make(self, retriever: Encoder, repository: str) -> Any:
+    def _make(self, retriever: Loaded, repository: str) -> Any:
         self.made.append((retriever, repository))
         assert self.go.wait(30)
         if repository == "damaged":
@@ -259,7 +263,7 @@ def making(monkeypatch: pytest.MonkeyPatch) -> Making:
 
 def test_who_gives_up_waiting_leaves_one_making_and_no_thread_behind(making: Making, tmp_path: Path) -> None:
     async def work() -> None:
-        found, one = Premises(spec_of(tmp_path), patience_s=0.05), Encoder()
+        found, one = Premises(spec_of(tmp_path), patience_s=0.05), loaded()
         request = asyncio.create_task(found._indexed(one, "r", patience_s=30))
         await asyncio.sleep(0.01)
         request.cancel()
@@ -301,7 +305,7 @@ def test_of_many_repositories_indexed_by_words_the_oldest_go_where_they_take_too
 
 def test_two_retrievers_and_many_repositories_are_each_embedded_once(making: Making, tmp_path: Path) -> None:
     making.go.set()
-    asked = [(retriever, f"r{number}") for retriever in (Encoder(), Encoder()) for number in range(6)]
+    asked = [(retriever, f"r{number}") for retriever in (loaded(), loaded()) for number in range(6)]
 
     async def work() -> None:
         found = Premises(spec_of(tmp_path))
@@ -323,8 +327,8 @@ def test_each_repository_is_searched_with_its_own_retriever_and_a_newer_one_is_r
     making: Making, tmp_path: Path
 ) -> None:
     making.go.set()
-    before, after = Encoder(), Encoder()
-    before.own, after.own = ({"r1": Encoder()} for _ in range(2))
+    before, after = loaded(), loaded()
+    before.own, after.own = ({"r1": loaded()} for _ in range(2))
 
     async def work() -> None:
         found = Premises(spec_of(tmp_path))
@@ -354,7 +358,7 @@ def test_a_repository_that_cannot_be_searched_keeps_no_other_from_it(
         lean = replace(spec.lean, repositories=tuple(RepositorySpec(key, Path("none")) for key in keys))
         found = Premises(replace(spec, lean=lean))
         try:
-            return await found.nearest(Encoder(), "⊢ p", 3)
+            return await found.nearest(loaded(), "⊢ p", 3)
         finally:
             found.close()
 

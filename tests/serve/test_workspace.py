@@ -25,7 +25,7 @@ from pipeline.jobs.mirror import Mirror
 from pipeline.lean.backend import LeanBackend
 from pipeline.serve.check import Judgement, judge
 from pipeline.serve.checkouts import Checkout, Commit
-from pipeline.serve.retrieve import Encodes
+from pipeline.serve.engines import LoadedRetriever
 from pipeline.serve.spec import Limits, RepositorySpec
 from pipeline.serve.workspace import Workspace
 from store.events.base import EventBody
@@ -47,7 +47,7 @@ _PATIENCE_S = 20.0
 class NoModels:
     """A server without a model."""
 
-    def retriever(self) -> AbstractAsyncContextManager[Encodes]:
+    def retriever(self) -> AbstractAsyncContextManager[LoadedRetriever]:
         raise NotImplementedError
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,8 @@ def test_a_failure_has_its_traceback_once_and_a_line_each_time(caplog: pytest.Lo
             raise ValueError(f"no {texts[0]}")
 
     async def main() -> None:
-        model = EncodingModel("told-once", Fails(), Terms(Provenance(), Limits(), Measures()))
+        fails: Any = Fails()
+        model = EncodingModel("told-once", fails, Terms(Provenance(), Limits(), Measures()))
         await model.start()
         try:
             for asked in ("a", "b", "other", "c"):
