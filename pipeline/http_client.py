@@ -20,6 +20,7 @@ import httpx2
 
 MOST_BYTES = 4 * 2**20
 """Default maximum of an answer's bytes."""
+_CONNECT_S = 10.0
 REDIRECTS = (301, 302, 303, 307, 308)
 _PIECES = 1000
 """Maximum of an answer's pieces, or one for each KiB of its limit: a piece of one byte takes as long as one of
@@ -75,10 +76,8 @@ class HttpClient:
 
     Args:
         seconds: for a call, from its start to the answer's last byte.
-        connect_seconds: of those, for the connection; None: all.
         most_bytes: of an answer's body, received and unpacked.
         headers: sent with each call.
-        connections: at once; None: the library's choice.
         from_environment: whether to use the environment's proxies.
     """
 
@@ -86,17 +85,13 @@ class HttpClient:
         self,
         *,
         seconds: float,
-        connect_seconds: float | None = None,
         most_bytes: int = MOST_BYTES,
         headers: Mapping[str, str] | None = None,
-        connections: int | None = None,
         from_environment: bool = True,
     ) -> None:
         self._seconds = seconds
-        self._connect_seconds = connect_seconds
         self._most_bytes = most_bytes
         self._headers = {**(headers or {}), "Accept-Encoding": "gzip"}
-        self._connections = connections
         self._from_environment = from_environment
         # Unencrypted connections check no certificate, and loading this machine's takes time.
         self._clients: dict[bool, httpx2.AsyncClient] = {}
@@ -200,10 +195,9 @@ class HttpClient:
             if encrypted not in self._clients:
                 self._clients[encrypted] = httpx2.AsyncClient(
                     headers=self._headers,
-                    timeout=httpx2.Timeout(self._seconds, connect=self._connect_seconds or self._seconds),
+                    timeout=httpx2.Timeout(self._seconds, connect=min(self._seconds, _CONNECT_S)),
                     follow_redirects=False,
                     verify=verify,
                     trust_env=self._from_environment,
-                    limits=httpx2.Limits(max_connections=self._connections or 100),
                 )
         return self._clients[encrypted]

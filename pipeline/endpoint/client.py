@@ -50,7 +50,6 @@ _OVERLOADED = frozenset({429, 500, 502, 503, 504, 529})
 _BACKOFF = Backoff(1.0, 60.0)
 _GATEWAY_TIMEOUT = 504
 _MILLION = 1_000_000
-_CONNECT_TIMEOUT_S = 10.0
 LONGEST_ANSWER_BYTES = 8 << 20
 """Longer answers are not read."""
 _LONGEST_WAIT_S = 120.0
@@ -187,18 +186,14 @@ class ChatClient:
         self._resume_at = 0.0
         headers = {
             "Accept": "application/json",
-            # No compression: a small answer cannot unpack to gigabytes.
-            "Accept-Encoding": "identity",
             "User-Agent": f"everlean/{version('everlean')}",
         }
         if key:
             headers["Authorization"] = f"Bearer {key}"
         self._client = HttpClient(
             seconds=endpoint.timeout_s,
-            connect_seconds=_CONNECT_TIMEOUT_S,
             most_bytes=LONGEST_ANSWER_BYTES,
             headers=headers,
-            connections=concurrency,
             from_environment=not is_local(endpoint.base_url),
         )
 

@@ -100,17 +100,6 @@ class Spending:
         """
         self._settle({"kind": "released", "usd": 0.0}, reserved)
 
-    def spent_usd(self) -> float:
-        """Return the amount spent or reserved today.
-
-        Raises:
-            SpendingError: the ledger cannot be read.
-        """
-        if self._ledger is None:
-            return 0.0
-        with self._locked(self._now().astimezone(UTC).date().isoformat()) as descriptor:
-            return _total(descriptor)
-
     def _check(self, descriptor: int, usd: float, at: datetime) -> None:
         assert self.cap_usd is not None
         spent = _total(descriptor)

@@ -17,9 +17,10 @@ from pipeline.endpoint.address import requests_url
 from pipeline.endpoint.client import LONGEST_ANSWER_BYTES, Chat, ChatClient
 from pipeline.endpoint.dialect import Ask
 from pipeline.endpoint.errors import EndpointError, SpendingCapError, SpendingError
-from pipeline.endpoint.spending import Spending, file_of
+from pipeline.endpoint.spending import file_of
 from pipeline.jobs.specs import EndpointSpec
 from tests.support.chat_server import ChatServer, Fails, PassingTime, Reply, Says, Sends, Silence
+from tests.support.spending import spent_usd
 
 T = TypeVar("T")
 KEY = "sk-very-secret-0123456789"
@@ -373,7 +374,7 @@ def test_a_request_that_is_called_back_counts_as_paid_for(time: PassingTime, tmp
 
     with ChatServer([Silence()]) as server:
         asked(time, server, call_back, where=priced(server, tmp_path / "l"))
-    assert Spending(ledger=tmp_path / "l", now=time.now).spent_usd() > 64 * 10.0 / 1_000_000
+    assert spent_usd(tmp_path / "l", time.now().date().isoformat()) > 64 * 10.0 / 1_000_000
 
 
 def test_a_cap_that_is_reached_asks_nothing_more(time: PassingTime, tmp_path: Path) -> None:

@@ -18,7 +18,6 @@ import psutil
 import pytest
 
 from pipeline.endpoint.errors import Usage
-from pipeline.endpoint.spending import Spending
 from pipeline.jobs.protocol import JobError
 from pipeline.jobs.specs import Budget, EarlierAttempt, ProgramSpec
 from pipeline.lean.backend import Sandbox
@@ -32,6 +31,7 @@ from tests.support.chat_server import ChatServer, Says
 from tests.support.gate import Case, GateProject
 from tests.support.prove import FILE, Searches, parameters
 from tests.support.specs import raw_spec
+from tests.support.spending import spent_usd
 from tests.support.trace import lean_itself
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "programs"
@@ -363,14 +363,13 @@ def test_a_run_counts_what_the_settings_say_or_more_and_the_day_s_cap_ends_the_j
     tries: Tries, tmp_path: Path
 ) -> None:
     money: dict[str, Any] = {"ledger": tmp_path / "spending.jsonl", "cap_usd": 2.0, "usd_per_run": 0.6}
-    spending = Spending(ledger=money["ledger"])
     for says, spent in (
         ("", 0.6),
         ('everlean-usage: {"usd": 0.01}', 1.2),
         ('everlean-usage: {"usd": 0.7}', 1.9),
     ):
         tries(f"echo '{says}'", **money)
-        assert spending.spent_usd() == pytest.approx(spent)
+        assert spent_usd(money["ledger"]) == pytest.approx(spent)
     with pytest.raises(JobError, match=r"leaves no room: \$1\.9000 are spent"):
         tries("touch ran", **money)
 
@@ -378,12 +377,11 @@ def test_a_run_counts_what_the_settings_say_or_more_and_the_day_s_cap_ends_the_j
 def test_what_a_program_says_takes_no_more_than_its_own_day_from_what_all_share(
     tries: Tries, tmp_path: Path
 ) -> None:
-    spending = Spending(ledger=tmp_path / "spending.jsonl")
     fortune = """echo 'everlean-usage: {"usd": 999999}'"""
     tries(fortune, ledger=tmp_path / "spending.jsonl")
-    assert spending.spent_usd() == 0, "it is free by the settings"
+    assert spent_usd(tmp_path / "spending.jsonl") == 0, "it is free by the settings"
     tries(fortune, ledger=tmp_path / "spending.jsonl", cap_usd=2.0, usd_per_run=0.6)
-    assert spending.spent_usd() == 2.0
+    assert spent_usd(tmp_path / "spending.jsonl") == 2.0
 
 
 def test_a_day_s_money_that_ends_between_two_runs_ends_the_attempt_which_was_paid_for(
@@ -401,7 +399,6 @@ def test_a_day_s_money_that_ends_between_two_runs_ends_the_attempt_which_was_pai
 
 
 def test_a_run_that_could_not_begin_costs_nothing(tries: Tries, tmp_path: Path) -> None:
-    spending = Spending(ledger=tmp_path / "spending.jsonl")
     with pytest.raises(ExceptionGroup) as caught:
         tries(
             "touch ran",
@@ -411,7 +408,7 @@ def test_a_run_that_could_not_begin_costs_nothing(tries: Tries, tmp_path: Path) 
             usd_per_run=0.6,
         )
     assert caught.group_contains(JobError, match="nowhere: not there")
-    assert spending.spent_usd() == 0
+    assert spent_usd(tmp_path / "spending.jsonl") == 0
 
 
 @pytest.mark.parametrize(

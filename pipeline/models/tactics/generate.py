@@ -10,7 +10,6 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -32,7 +31,7 @@ from pipeline.models.tactics.requests import (
     Suggestions,
     beginning_with,
 )
-from pipeline.models.tactics.vllm_loop import vllm_loop
+from pipeline.models.tactics.vllm_loop import VllmLoop, vllm_loop
 from pipeline.models.text import without_marks
 
 UNENDED = "unended"
@@ -49,25 +48,7 @@ class PrefixTooLongError(LearningError):
     reason = "prefix_too_long"
 
 
-class Loop(Protocol):
-    """A runner of a model, for any thread.
-
-    Attributes:
-        positions: the most tokens of prompt and answer together.
-    """
-
-    positions: int
-
-    def answers(
-        self, prompts: Sequence[Prompt], most: int, beginning: Sequence[int] = ()
-    ) -> list[list[Completion]]:
-        """Return each prompt's answers, the likeliest first, the unended last.
-
-        Args:
-            prompts: of one decoding.
-            most: tokens of an answer, end mark included.
-            beginning: tokens the model reads as its own text; no part of the answers.
-        """
+Loop = TransformersLoop | VllmLoop
 
 
 class Generator:

@@ -39,7 +39,12 @@ class OutOfMemoryError(LearningError):
 
 
 class TransformersLoop:
-    """Answers prompts with a loaded model (`generate.Loop`), from one thread at a time."""
+    """Answers prompts with a loaded model, from one thread at a time.
+
+    Attributes:
+        positions: the most tokens of prompt and answer together.
+        ends: the tokens that end an answer.
+    """
 
     def __init__(self, model: TacticModel, *, max_rows: int = 64, max_tokens: int = 1 << 16) -> None:
         """Args:
@@ -62,7 +67,12 @@ class TransformersLoop:
     def answers(
         self, prompts: Sequence[Prompt], most: int, beginning: Sequence[int] = ()
     ) -> list[list[Completion]]:
-        """Return each prompt's answers (see `generate.Loop`).
+        """Return each prompt's answers, the likeliest first, the unended last.
+
+        Args:
+            prompts: of one decoding.
+            most: tokens of an answer, end mark included.
+            beginning: tokens the model reads as its own text; no part of the answers.
 
         Raises:
             OutOfMemoryError: the device's memory is too small for a prompt alone.

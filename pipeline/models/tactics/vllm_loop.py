@@ -45,7 +45,7 @@ _engines: WeakValueDictionary[tuple[str, str, int], _Engine] = WeakValueDictiona
 
 
 class VllmLoop:
-    """Answers prompts with a model in vLLM (`generate.Loop`). From any thread."""
+    """Answers prompts with a model in vLLM, as `TransformersLoop` does; from any thread."""
 
     def __init__(self, model: UnloadedModel, *, dtype: torch.dtype) -> None:
         """Args:
@@ -67,7 +67,7 @@ class VllmLoop:
     def answers(
         self, prompts: Sequence[Prompt], most: int, beginning: Sequence[int] = ()
     ) -> list[list[Completion]]:
-        """Return each prompt's answers (see `generate.Loop`); the engine makes its own batches."""
+        """Return each prompt's answers (see `TransformersLoop`); the engine makes its own batches."""
         from vllm import SamplingParams
         from vllm.inputs import TokensPrompt
 

@@ -11,6 +11,7 @@ import pytest
 
 from pipeline.endpoint.errors import SpendingCapError, SpendingError, Usage
 from pipeline.endpoint.spending import Spending, file_of
+from tests.support.spending import spent_usd
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 DAY = "2026-03-01"
@@ -28,15 +29,15 @@ def ledger(tmp_path: Path) -> Path:
 def test_what_was_really_used_is_booked_in_the_place_of_the_worst_case(ledger: Path) -> None:
     today = spending(ledger)
     reserved = today.reserve(1.0)
-    assert today.spent_usd() == pytest.approx(1.0)
+    assert spent_usd(ledger, DAY) == pytest.approx(1.0)
     today.book(reserved, Usage(usd=0.1))
-    assert today.spent_usd() == pytest.approx(0.1)
+    assert spent_usd(ledger, DAY) == pytest.approx(0.1)
 
 
 def test_a_request_that_cost_nothing_gives_its_reservation_back(ledger: Path) -> None:
     today = spending(ledger)
     today.release(today.reserve(1.0))
-    assert today.spent_usd() == 0
+    assert spent_usd(ledger, DAY) == 0
 
 
 def test_the_cap_holds_before_the_request_and_says_when_it_frees(ledger: Path) -> None:
@@ -58,7 +59,7 @@ def test_the_next_day_begins_anew_in_utc(ledger: Path) -> None:
         spending(ledger).reserve(1.0)
     east = datetime(2026, 3, 2, 0, 30, tzinfo=UTC).astimezone()
     spending(ledger, at=east).reserve(1.0)
-    assert spending(ledger).spent_usd() == pytest.approx(3.0)
+    assert spent_usd(ledger, DAY) == pytest.approx(3.0)
 
 
 def test_a_process_that_lives_over_midnight_begins_anew(ledger: Path) -> None:
@@ -66,12 +67,12 @@ def test_a_process_that_lives_over_midnight_begins_anew(ledger: Path) -> None:
     lasting = Spending(ledger=ledger, cap_usd=1.0, now=lambda: times[-1])
     kept = lasting.reserve(1.0)
     times.append(NOON + timedelta(days=1))
-    assert lasting.spent_usd() == 0
+    assert spent_usd(ledger, "2026-03-02") == 0
     lasting.reserve(1.0)
     # What was reserved yesterday is yesterday's, whenever the answer comes.
     lasting.book(kept, Usage(usd=0.1))
-    assert lasting.spent_usd() == pytest.approx(1.0)
-    assert spending(ledger).spent_usd() == pytest.approx(0.1)
+    assert spent_usd(ledger, "2026-03-02") == pytest.approx(1.0)
+    assert spent_usd(ledger, DAY) == pytest.approx(0.1)
 
 
 def test_one_request_that_costs_more_than_a_day_says_so(ledger: Path) -> None:
@@ -85,15 +86,16 @@ def test_one_request_that_costs_more_than_a_day_says_so(ledger: Path) -> None:
 
 def test_a_process_sees_what_another_one_wrote_meanwhile(ledger: Path) -> None:
     one, other = spending(ledger), spending(ledger)
-    kept = one.reserve(1.0)
-    assert other.spent_usd() == pytest.approx(1.0)
+    kept = one.reserve(3.0)
+    with pytest.raises(SpendingCapError):
+        other.reserve(1.0)
     one.book(kept, Usage(usd=0.01))
-    assert other.spent_usd() == pytest.approx(0.01)
+    other.reserve(1.0)
 
 
 def test_a_reservation_of_a_process_that_was_killed_counts_in_full(ledger: Path) -> None:
     spending(ledger).reserve(1.0)
-    assert spending(ledger).spent_usd() == pytest.approx(1.0)
+    assert spent_usd(ledger, DAY) == pytest.approx(1.0)
 
 
 def test_a_torn_last_line_swallows_nothing(ledger: Path) -> None:
@@ -101,10 +103,9 @@ def test_a_torn_last_line_swallows_nothing(ledger: Path) -> None:
     today.reserve(1.0)
     with file_of(ledger, DAY).open("ab") as file:
         file.write(b'{"kind":"booked","id":"abc","us')
-    assert spending(ledger).spent_usd() == pytest.approx(1.0)
-    today.reserve(1.0)
-    assert today.spent_usd() == pytest.approx(2.0)
-    assert spending(ledger).spent_usd() == pytest.approx(2.0)
+    today.reserve(2.0)
+    with pytest.raises(SpendingCapError, match=r"\$3.0000 are spent"):
+        today.reserve(1.0)
     assert [line[:1] for line in file_of(ledger, DAY).read_text().splitlines()] == ["{"] * 3
 
 
@@ -153,7 +154,7 @@ def test_the_ledger_is_not_read_while_another_process_decides(ledger: Path) -> N
         reserving.join(timeout=0.1)
         assert reserving.is_alive()
     reserving.join(timeout=10)
-    assert spending(ledger).spent_usd() == pytest.approx(2.0)
+    assert spent_usd(ledger, DAY) == pytest.approx(2.0)
 
 
 def test_a_ledger_that_cannot_be_written_lets_nothing_be_asked(tmp_path: Path) -> None:
