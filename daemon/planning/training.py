@@ -8,6 +8,7 @@ it, once on each trace.
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from daemon.planning.ladder import ladder_of
 from daemon.planning.look import Look, traced_by
 from daemon.settings import Repo
 from daemon.settings.models import GrpoSettings, Learning
-from pipeline.jobs.kinds import TRAINS, Kind
+from pipeline.jobs.kinds import KINDS, TRAININGS, TRAINS, Kind
 from pipeline.jobs.spec import HUB_KEY, Spec, hub_key
 from pipeline.jobs.specs import (
     LearnedTask,
@@ -87,18 +88,9 @@ class _Training:
         self._config = learning.config
         self._grpo = learning.grpo
         self._counted = counted
-        self._every = model_queries.learned(view, self._model)
-        self._known = [learned for learned in self._every if learned.job_state == "succeeded"]
+        every = model_queries.learned(view, self._model)
+        self._known = [learned for learned in every if learned.job_state == "succeeded"]
         self._in_use = next((learned for learned in self._known if learned.promoted), None)
-        # Jobs begun before the promotion of the checkpoint in use had another parent: they are not resumed.
-        began_after = "" if self._in_use is None else self._in_use.promoted_at or ""
-        self._unfinished = [
-            row.job
-            for state in ("running", "failed", "interrupted", "released")
-            for kind in ((self._kind, _REWARDS) if self._model == "tactics" else (self._kind,))
-            for row in queries.jobs(view, state=state, kind=kind)
-            if row.started_at > began_after and (state != "failed" or row.retry_at is not None)
-        ]
         # A repository that opted out or left the watchlist is not replayed either, but still measured.
         self._learnable = {repo.key for repo in settings.repos if not repo.opt_out}
         self._triggered = {row.repository: row.seq for row in queries.triggers(view) if row.work == "train"}
@@ -134,14 +126,13 @@ class _Training:
                 "taken": Path(offer.folder),
                 "learned": offer.learned,
                 "trace": trace.trace,
-                "alone": False,
             }
             yield from self._jobs(
                 identity,
                 repo,
                 _at(trace),
                 describes=f"measure the {_called(self._model)} in {offer.folder} on {repo.key}",
-                spec=self._to_train(identity, repo, tasks[::-1]).model_copy(update=options),
+                spec=self._to_train(repo, tasks[::-1]).model_copy(update=options),
                 # The offered model may be an adapter of a gated model, whatever the settings name.
                 key=HUB_KEY,
             )
@@ -170,7 +161,7 @@ class _Training:
             repo,
             _at(trace),
             describes=f"train the {_called(self._model)} on {repo.key} {trace.sha[:10]}{again}",
-            spec=self._to_train(identity, repo, chain).model_copy(update={"refused": refused}),
+            spec=self._to_train(repo, chain).model_copy(update={"refused": refused}),
             gpus=self._numbers_of_gpus(),
         )
 
@@ -210,7 +201,7 @@ class _Training:
             yield from builds
             return
         spec = TrainGrpoSpec(
-            **dict(self._to_train(identity, repo, chain).model_copy(update={"refused": len(checkpoints)})),
+            **dict(self._to_train(repo, chain).model_copy(update={"refused": len(checkpoints)})),
             lean=lean,
             folder=project.folder,
             limits=self._look.repls(),
@@ -227,9 +218,8 @@ class _Training:
             built=self._look.is_built(lean),
         )
 
-    def _to_train(self, identity: str, repo: Repo, chain: Sequence[Learned]) -> TrainSpec:
+    def _to_train(self, repo: Repo, chain: Sequence[Learned]) -> TrainSpec:
         paths = self._settings.paths
-        others = [job for job in self._unfinished if job != identity]
         spec = TrainSpec(
             repository=repo.key,
             chain=paths.models / self._model,
@@ -243,8 +233,6 @@ class _Training:
                 )
                 for earlier in newest_of_each(chain)
             ),
-            keep=(*self._datasets_needed(), *others),
-            alone=not others,
             tensorboard=paths.state / "tensorboard" if self._settings.train.report_to != "none" else None,
         )
         match self._model:
@@ -266,14 +254,6 @@ class _Training:
         finds = promotion.ladder_models(self._view).get("retriever", promotion.WORDS)
         device = str(self._config.get("device", "auto"))
         return ladder_of(self._settings).retriever(finds).model_copy(update={"device": device})
-
-    def _datasets_needed(self) -> list[str]:
-        """Return the jobs whose datasets measure or replay the tasks of checkpoints with files on disk."""
-        there = [learned for learned in self._every if learned.removed_at is None]
-        tasks = (
-            one.job for learned in there for one in newest_of_each(ancestry(self._every, learned.checkpoint))
-        )
-        return list(dict.fromkeys((*tasks, *(learned.job for learned in there))))
 
     def _due(self, repo: Repo, trace: TraceRow, chain: Sequence[Learned]) -> tuple[str, int] | None:
         """Return the id of the job to learn the trace, and the number of refusals so far; None if none is
@@ -416,6 +396,30 @@ def _times(number: int) -> str:
 
 def _called(model: ModelKind) -> str:
     return model if model == "retriever" else f"{model} model"
+
+
+def datasets_needed(view: sqlite3.Connection, model: str) -> tuple[set[str], bool]:
+    """Return the jobs of a model whose datasets are needed, and whether one of them is unfinished.
+
+    They are the unfinished ones, and those whose datasets measure or replay the tasks of checkpoints with
+    files on disk.
+    """
+    every = model_queries.learned(view, model)
+    there = [one for one in every if one.removed_at is None]
+    # Jobs begun before the promotion of the checkpoint in use had another parent: they are not resumed.
+    began_after = next((one.promoted_at or "" for one in every if one.promoted), "")
+    unfinished = {
+        row.job
+        for state in ("running", "failed", "interrupted", "released")
+        for kind in TRAININGS
+        if KINDS[kind].model == model
+        for row in queries.jobs(view, state=state, kind=kind)
+        if row.started_at > began_after and (state != "failed" or row.retry_at is not None)
+    }
+    jobs = unfinished | {one.job for one in there}
+    for one in there:
+        jobs.update(task.job for task in newest_of_each(ancestry(every, one.checkpoint)))
+    return jobs, bool(unfinished)
 
 
 def newest_of_each(chain: Sequence[Learned]) -> list[Learned]:

@@ -15,9 +15,11 @@ from typing import Literal, get_args
 
 import structlog
 
+from daemon.planning.training import datasets_needed
 from daemon.state.store_service import StoreService
 from pipeline.jobs.kinds import KINDS, TRAININGS
 from pipeline.models.chain import Chain
+from pipeline.models.datasets import keep_datasets
 from pipeline.models.model_files import files_in, weights_of
 from store import promotion
 from store.errors import ConcurrencyError
@@ -103,7 +105,7 @@ class Models:
         return body
 
     async def remove_unneeded(self, *, keep: int, embeddings: Path) -> tuple[CheckpointRemoved, ...]:
-        """Remove the files of unneeded checkpoints (`promotion.needed`).
+        """Remove the files of unneeded checkpoints (`promotion.needed`), datasets and runs.
 
         The event comes first: the next call removes a crash's remains. While a model is trained nothing of it
         is removed: the training may make removed files anew. Returns the recorded events.
@@ -117,13 +119,18 @@ class Models:
         """
         recorded = []
         for model in get_args(ModelKind):
-            state = await self._state(model)
-            if not state.known:
-                continue
             kinds = [kind for kind in TRAININGS if KINDS[kind].model == model]
             if any(
                 [await self._store.ask(partial(queries.jobs, state="running", kind=kind)) for kind in kinds]
             ):
+                continue
+            chain = Chain(self._chain_root / model)
+            datasets, unfinished = await self._store.ask(partial(datasets_needed, model=model))
+            await asyncio.to_thread(keep_datasets, chain.folder, datasets)
+            if not unfinished:
+                await asyncio.to_thread(chain.drop_runs)
+            state = await self._state(model)
+            if not state.known:
                 continue
             promoted = await self._store.look_up(partial(_promotions, model=model))
             rows = list(state.known.values())
@@ -147,7 +154,6 @@ class Models:
                 state = replace(state, version=state.version + 1)
                 recorded.append(body)
                 gone.append(row)
-            chain = Chain(self._chain_root / model)
             for row in gone:
                 await asyncio.to_thread(chain.remove, row.checkpoint, embeddings / model)
         return tuple(recorded)

@@ -785,9 +785,6 @@ class TrainSpec(Spec):
         config: fields of the model's configuration; the others keep their defaults.
         refused: the number of this task's refused checkpoints; added to the seed of the training.
         tasks: the earlier tasks.
-        keep: the other jobs with datasets still in use (of the chain's checkpoints, of unfinished jobs); the rest are
-            removed. None: nothing is removed.
-        alone: no other training is unfinished: files of other runs are of no use.
         tensorboard: the folder for TensorBoard's files, with one for each training; None: no such files.
         taken: the folder of a model to take instead of training; None: train one.
         learned: whether the taken model was trained on the trace.
@@ -802,8 +799,6 @@ class TrainSpec(Spec):
     config: dict[str, JsonValue] = Field(default_factory=dict)
     refused: int = 0
     tasks: tuple[LearnedTask, ...] = ()
-    keep: tuple[str, ...] | None = None
-    alone: bool = False
     tensorboard: Path | None = None
     taken: Path | None = None
     learned: bool = False

@@ -37,7 +37,7 @@ from pipeline.models.added import add
 from pipeline.models.chain import Chain
 from pipeline.models.config import Config
 from pipeline.models.curve import CURVE
-from pipeline.models.datasets import TaskData, dataset_of, exported_position, keep_datasets, measurements_of
+from pipeline.models.datasets import TaskData, dataset_of, exported_position, measurements_of
 from pipeline.models.errors import (
     CheckpointError,
     ConfigError,
@@ -252,10 +252,6 @@ class TrainingJob(abc.ABC, Generic[C, M]):
         with failures(order.repository):
             task = self.task()
             made = self._made(task)
-            if order.keep is not None:
-                keep_datasets(order.chain, {self.spec.job, *order.keep})
-            if order.alone:
-                self.chain.drop_runs()
         with failures(made.checkpoint):
             body = self._saved(made)
             # With the job: another job with the same data leads to the same checkpoint.

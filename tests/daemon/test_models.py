@@ -18,6 +18,8 @@ from daemon.place.paths import paths_from_config
 from daemon.results.models import Models, ModelStateError
 from daemon.settings import Settings
 from daemon.state.store_service import StoreService
+from pipeline.models.chain import Chain
+from pipeline.models.datasets import dataset_of
 from store import promotion
 from store.events.base import EventBody
 from store.events.jobs import JobStarted, JobSucceeded
@@ -541,6 +543,26 @@ async def test_what_a_crash_left_of_a_removal_is_removed_by_the_next_and_with_it
         assert await models.remove_unneeded(keep=3, embeddings=embeddings) == ()
     assert not folder.exists()
     assert [path.name for path in (embeddings / "retriever").iterdir()] == ["db-64.f32"]
+
+
+async def test_datasets_and_runs_of_trainings_that_were_given_up_are_removed_once_none_runs(
+    deployment: Deployment,
+) -> None:
+    began, again, measured, ended = trained(deployment, "a")
+    chain = Chain(chain_root(deployment) / "retriever")
+    datasets = [dataset_of(chain.folder, job) for job in ("train-a", "train-given-up")]
+    for folder in (*datasets, chain.run("1" * 16)):
+        folder.mkdir(parents=True)
+
+    def those_there() -> list[bool]:
+        return [folder.exists() for folder in (*datasets, chain.run("1" * 16))]
+
+    async with told(deployment, began, again, measured) as (store, models):
+        await models.remove_unneeded(keep=3, embeddings=deployment.folder)
+        assert those_there() == [True, True, True]
+        await store.append([NewEvent("model:retriever", ended)])
+        await models.remove_unneeded(keep=3, embeddings=deployment.folder)
+        assert those_there() == [True, False, False]
 
 
 async def test_what_is_made_again_is_there_again_and_nothing_is_removed_while_its_model_is_trained(

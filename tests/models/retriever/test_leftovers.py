@@ -1,4 +1,4 @@
-"""What jobs that were given up have left in the chain's folder goes with the next task that is learned."""
+"""What jobs that were given up have left in a chain's folder is removed."""
 
 from __future__ import annotations
 

@@ -17,6 +17,7 @@ from daemon.jobs.due import DueJob
 from daemon.jobs.gpus import Gpu
 from daemon.planning.admission import admit
 from daemon.planning.plan import Plan
+from daemon.planning.training import datasets_needed
 from daemon.scheduling.scheduler import Operator, WorkStateError
 from daemon.settings import Settings
 from daemon.state.context import Context
@@ -32,6 +33,7 @@ from tests.support.events import PATCH, declaration, place, proof_found, proof_v
 from tests.support.models import (
     checkpoint_promoted,
     checkpoint_refused,
+    checkpoint_removed,
     checkpoint_saved,
     evaluation_finished,
     model_offered,
@@ -203,9 +205,7 @@ def test_what_was_refused_is_tried_again_with_another_seed_with_more_theorems_or
     refused = world.one()
     world.learn(refused, "b", at=traced, promote=False)
     again = due()
-    assert asked(again, TrainSpec) == asked(refused, TrainSpec).model_copy(
-        update={"refused": 1, "keep": asked(again, TrainSpec).keep}
-    )
+    assert asked(again, TrainSpec) == asked(refused, TrainSpec).model_copy(update={"refused": 1})
     assert again.describes.endswith("again, with another seed: what came of it was refused once")
     world.learn(again, "c", at=traced, promote=False)
     assert world.plan().due == (), "[train] tries is 2"
@@ -231,22 +231,6 @@ def test_a_failure_that_would_repeat_is_not_tried_again_until_the_data_or_the_se
     assert world.plan().due == ()
     world.configure(train="new_theorems = 10\n[train.retriever]\nlr = 1.0e-5")
     assert world.one().job != job.job
-
-
-def test_what_another_job_has_begun_is_kept_until_its_parent_is_no_longer_in_use(world: World) -> None:
-    world.trace(ONE)
-    at = world.trace(TWO, seed=1, n_files=8)
-    begun, other = world.plan().due
-    world.tell(interrupted(begun))
-    (waiting,) = [job for job in world.plan().due if job.repository == other.repository]
-    assert (asked(waiting, TrainSpec).keep, asked(waiting, TrainSpec).alone) == ((begun.job,), False)
-    world.learn(waiting, "a", at=at)
-    (on_the_new_parent,) = world.plan().due
-    assert on_the_new_parent.repository == begun.repository
-    assert (asked(on_the_new_parent, TrainSpec).keep, asked(on_the_new_parent, TrainSpec).alone) == (
-        (waiting.job,),
-        True,
-    )
 
 
 TACTICS, PROGRESS = "[train.tactics]\nenabled = true\n", "[train.progress]\nenabled = true\n"
@@ -413,7 +397,6 @@ def test_each_model_has_a_chain_of_its_own(world: World, table: str, kind: Kind)
     (task,) = asked(second, TrainSpec).tasks
     assert task.name == ONE
     assert task.dataset.parts[-3:] == (KINDS[kind].model, ".datasets", first.job)
-    assert asked(second, TrainSpec).keep == (first.job,)
 
 
 def test_a_model_that_is_given_is_measured_once_on_all_tasks_whether_its_kind_is_trained_or_not(
@@ -445,19 +428,9 @@ def test_the_jobs_can_read_their_specs(world: World) -> None:
     _, tactics, progress = world.plan().due
     for job in (tactics, progress):
         order = asked(job, TrainSpec)
-        assert (order.repository, order.alone) == (ONE, True)
-        assert (order.chain.name, order.parent, order.keep) == (KINDS[job.kind].model, None, ())
+        assert (order.repository, order.chain.name, order.parent) == (ONE, KINDS[job.kind].model, None)
     assert TacticsConfig.from_dict(asked(tactics, TrainSpec).config).device == "cpu"
     assert ProgressConfig.from_dict(asked(progress, TrainSpec).config).device == "cpu"
-
-
-def test_what_another_kind_of_job_has_begun_is_none_of_a_chain_s_business(world: World) -> None:
-    world.trace(ONE)
-    world.configure(train=f"new_theorems = 10\n{TACTICS}")
-    begun, _ = world.plan().due
-    world.tell(interrupted(begun))
-    _, tactics = world.plan().due
-    assert (tactics.kind, asked(tactics, TrainSpec).alone) == ("train_tactics", True)
 
 
 def test_a_branch_that_is_no_longer_configured_is_not_learned_from(world: World) -> None:
@@ -558,15 +531,6 @@ def test_a_trigger_has_a_repository_learned_once_whatever_its_size_and_whatever_
     assert asked(world.one(), TrainSpec).parent == "b"
 
 
-def test_a_job_that_is_released_and_tried_again_keeps_its_dataset(world: World) -> None:
-    world.trace(ONE)
-    world.trace(TWO, seed=1)
-    first, second = world.plan().due
-    world.tell(failed(first), JobReleased(job=first.job))
-    jobs = {job.job: job for job in world.plan().due}
-    assert asked(jobs[second.job], TrainSpec).keep == (first.job,)
-
-
 @pytest.mark.parametrize(
     ("device", "gpus", "cpu_too"),
     [("cuda", (1, 2, 4, 8), False), ("auto", (1, 2, 4, 8), True), ("cpu", (), False)],
@@ -597,3 +561,38 @@ def test_a_trigger_is_refused_where_the_newest_trace_is_not_by_the_lean_that_wor
         else nullcontext()
     ):
         asyncio.run(operator.trigger("train", ONE, by="ada"))
+
+
+def test_the_datasets_of_unfinished_jobs_stay_until_their_parent_is_no_longer_in_use(world: World) -> None:
+    world.trace(ONE)
+    at = world.trace(TWO, seed=1, n_files=8)
+    begun, other = world.plan().due
+    world.tell(interrupted(begun))
+    assert datasets_needed(world.view, "retriever") == ({begun.job}, True)
+    assert datasets_needed(world.view, "tactics") == (set(), False)
+    world.learn(other, "a", at=at)
+    assert datasets_needed(world.view, "retriever") == ({other.job}, False)
+
+
+def test_the_dataset_of_a_job_that_failed_for_good_goes_unless_it_is_released(world: World) -> None:
+    world.trace(ONE)
+    job = world.one()
+    world.tell(failed(job, deterministic=True))
+    assert datasets_needed(world.view, "retriever") == (set(), False)
+    world.tell(JobReleased(job=job.job))
+    assert datasets_needed(world.view, "retriever") == ({job.job}, True)
+
+
+def test_the_datasets_of_all_tasks_of_a_checkpoint_stay(world: World) -> None:
+    at = world.trace(ONE)
+    first = world.one()
+    world.learn(first, "a", at=at)
+    at = world.trace(TWO, seed=1)
+    second = world.one()
+    world.learn(second, "b", at=at)
+    assert datasets_needed(world.view, "retriever") == ({first.job, second.job}, False)
+    gone = checkpoint_removed("a"), checkpoint_removed("b")
+    world.tell(gone[0])
+    assert datasets_needed(world.view, "retriever") == ({first.job, second.job}, False)
+    world.tell(gone[1])
+    assert datasets_needed(world.view, "retriever") == (set(), False)
