@@ -7,11 +7,13 @@ together are better, both do (`store.promotion.finds_premises`). Imports no torc
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +21,7 @@ import numpy.typing as npt
 
 from pipeline.models.measures import metrics_of, rate, summarise
 from pipeline.models.retriever.corpus import Corpus
+from store.files import write_whole
 
 if TYPE_CHECKING:
     from pipeline.models.retriever.batches import Example
@@ -193,14 +196,25 @@ SELECTORS: Mapping[str, type[BM25] | type[MePo]] = {"bm25": BM25, "mepo": MePo}
 """By their names in `measures.BASELINES`."""
 
 
-def rank_baselines(corpus: Corpus, asked: Sequence[Example], *, retrieved: int) -> dict[str, list[list[int]]]:
-    """Return each baseline's ranking of each step, by the baseline's name; `retrieved` is their length."""
+def rank_baselines(
+    corpus: Corpus, asked: Sequence[Example], *, retrieved: int, kept: Path | None = None
+) -> dict[str, list[list[int]]]:
+    """Return each baseline's ranking of each step, by the baseline's name.
+
+    `retrieved` is their length; `kept` is a file for the rankings of these very steps, which are then made once.
+    """
+    if kept is not None and kept.is_file():
+        known: dict[str, list[list[int]]] = json.loads(kept.read_bytes())
+        return known
     selectors = {name: make(corpus) for name, make in SELECTORS.items()}
     result: dict[str, list[list[int]]] = {name: [] for name in selectors}
     for example in asked:
         allowed = corpus.accessible(example.file_path, example.start)
         for name, selector in selectors.items():
             result[name].append(selector.rank(example.query, allowed, retrieved))
+    if kept is not None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(kept, json.dumps(result))
     return result
 
 

@@ -9,7 +9,6 @@ are folders in LeanDojo's format (`pipeline.models.datasets`), from any writer.
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -29,7 +28,6 @@ from pipeline.models.replay import replayable, version_before
 from pipeline.models.retriever.baselines import fused, rank_baselines, rate_rankings
 from pipeline.models.retriever.batches import (
     DRAWN,
-    Example,
     Lesson,
     dataset_digest,
     read_examples,
@@ -41,7 +39,6 @@ from pipeline.models.retriever.encoder import save_encoder
 from pipeline.models.retriever.index import Retriever, load_retriever
 from pipeline.models.retriever.replay import ReplayRows
 from pipeline.models.retriever.training import OnStep, train_task
-from store.files import write_whole
 
 _COUNTED = "recall@10"
 """The measure behind promotions."""
@@ -195,7 +192,7 @@ def measure(
     rankings = {"": own}
     if config.baselines:
         kept = None if indices is None else indices / f"rankings-{dataset[:16]}-{retrieved}.json"
-        rankings |= _baselines(corpus, asked, retrieved, kept)
+        rankings |= rank_baselines(corpus, asked, retrieved=retrieved, kept=kept)
         rankings["fused"] = [[*fused(both, retrieved)] for both in zip(rankings["bm25"], own, strict=True)]
     counted = metrics_of(retrieved).index(_COUNTED)
     pairs = zip(asked, own, strict=True)
@@ -210,17 +207,3 @@ def measure(
         new_embeddings=new,
         seconds=time.monotonic() - started,
     )
-
-
-def _baselines(
-    corpus: Corpus, asked: Sequence[Example], retrieved: int, kept: Path | None
-) -> dict[str, list[list[int]]]:
-    """Return the baselines' rankings of a dataset's steps, made once if there is a file to keep them in."""
-    if kept is not None and kept.is_file():
-        known: dict[str, list[list[int]]] = json.loads(kept.read_bytes())
-        return known
-    made = rank_baselines(corpus, asked, retrieved=retrieved)
-    if kept is not None:
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(kept, json.dumps(made))
-    return made
