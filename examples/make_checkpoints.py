@@ -81,7 +81,7 @@ def retriever(directory: Path, out: Path) -> None:
     )
     checkpoint = chain.path(learn(task, chain, config, parent=None).checkpoint)
     figures = measure(checkpoint, task, config).metrics
-    say(f"retriever: {100 * figures['recall@10'].mean:.0f} % of unseen goals' lemmas among the first 10")
+    say(f"retriever: {100 * figures['recall@10']:.0f} % of unseen goals' lemmas among the first 10")
     _write(T5EncoderModel.from_pretrained(checkpoint), AutoTokenizer.from_pretrained(checkpoint), out)
 
 

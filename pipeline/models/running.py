@@ -18,7 +18,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -145,12 +145,22 @@ def run(trainer: Any, saves: Saves, reports: Reports) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FitResult:
-    """The facts of a training run: used rows, dropped rows, optimiser steps, and its measures, by name."""
+    """The facts of a training run.
+
+    Attributes:
+        rows, dropped: the numbers of used and of dropped rows.
+        steps: of the optimiser.
+        measures: by name.
+        warnings: about the model.
+        about: further fields of a checkpoint's description.
+    """
 
     rows: int
     dropped: int
     steps: int
     measures: Mapping[str, float]
+    warnings: tuple[str, ...] = ()
+    about: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Training(abc.ABC, Generic[C]):
@@ -182,7 +192,7 @@ class Training(abc.ABC, Generic[C]):
         """Train the model on rows. A killed run goes on from its last save, the same to the bit.
 
         Raises:
-            NothingToLearnError: no row can be used. DivergedError: a loss was not finite.
+            NothingToLearnError: no row can be used, or nothing was learned. DivergedError: a loss was not finite.
             CheckpointError: the disk refused; the saved steps stay. Yielded: the job was preempted, and the run is
                 saved.
         """
@@ -194,18 +204,6 @@ class Training(abc.ABC, Generic[C]):
         Raises:
             OSError, SafetensorError: the disk refused.
         """
-
-    def warnings(self, fitted: FitResult) -> tuple[str, ...]:  # noqa: ARG002
-        """Return the warnings about a result.
-
-        Raises:
-            NothingToLearnError: nothing was learned.
-        """
-        return ()
-
-    def facts(self, fitted: FitResult) -> dict[str, Any]:
-        """Return a checkpoint's fields about this training."""
-        return {"fitted": {**asdict(fitted), "measures": dict(fitted.measures)}}
 
     def arguments(self, saves: Saves) -> dict[str, Any]:
         """Return the common arguments of all trainers of transformers and TRL."""
@@ -266,13 +264,14 @@ def make_checkpoint(
         training = begin()
         learned, described = rows()
         fitted = training.fit(learned, Saves(run / "steps", 60 * save_minutes))
+        told = {name: getattr(fitted, name) for name in ("rows", "dropped", "steps", "measures")}
         facts = TrainingFacts(
             fitted.steps,
             training.device.type,
             time.monotonic() - began,
             versions(training.libraries),
-            training.warnings(fitted),
-            {**described, **training.facts(fitted)},
+            fitted.warnings,
+            {**described, **fitted.about, "fitted": told},
         )
         return chain.put(step, training.write, facts)
 

@@ -91,24 +91,18 @@ class ProgressTraining(Training[ProgressConfig]):
             "cut": cut + cut_too,
             **constant_errors(rows),
         }
-        return FitResult(len(trained), 0, steps, measures)
+        warnings: tuple[str, ...] = ()
+        if measures["mse"] >= measures["constant_mse"]:
+            text = (
+                f"on the proofs held out its squared error is {measures['mse']:.3g}, and that of the best constant "
+                f"{measures['constant_mse']:.3g}: it has learned nothing that a search could use"
+            )
+            warnings = (text,)
+        # The length of a text is for `ProgressModel`.
+        return FitResult(len(trained), 0, steps, measures, warnings, {"max_length": self.max_length})
 
     def write(self, folder: Path) -> None:
         self.write_files(folder, self.model, self.tokenizer)
-
-    def warnings(self, fitted: FitResult) -> tuple[str, ...]:
-        error, constant = fitted.measures["mse"], fitted.measures["constant_mse"]
-        if error < constant:
-            return ()
-        text = (
-            f"on the proofs held out its squared error is {error:.3g}, and that of the best constant {constant:.3g}: "
-            "it has learned nothing that a search could use"
-        )
-        return (text,)
-
-    def facts(self, fitted: FitResult) -> dict[str, Any]:
-        """Return the fields of a checkpoint, with the length of a text for `ProgressModel`."""
-        return {**super().facts(fitted), "max_length": self.max_length}
 
     def _examples(self, rows: Sequence[Row]) -> tuple[list[dict[str, Any]], int]:
         texts, cut = ids_of(self.tokenizer, [row.step for row in rows], self.max_length)

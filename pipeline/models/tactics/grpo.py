@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -117,27 +117,27 @@ class RewardTraining(TacticTraining):
         self.reward = reward
 
     def fit(self, rows: Sequence[Row], saves: Saves) -> FitResult:
-        every, lean = prompts_of(rows, self.found), self.reward
+        every = prompts_of(rows, self.found)
+        lean = self.reward if isinstance(self.reward, LeanReward) else None
         self._config(saves)  # before Lean judges for hours
         if not every:
             raise NothingToLearnError("there is no goal to learn from")
-        judged = isinstance(lean, LeanReward)
         try:
-            examples = _beyond_finishers(every, lean, saves.folder) if isinstance(lean, LeanReward) else every
+            examples = every if lean is None else _beyond_finishers(every, lean, saves.folder)
             dropped = len(every) - len(examples)
             if dropped:
                 self.reports.say(f"{dropped} of {len(every)} goals are left out: a finisher closes them")
             _, needed = self._gathered()
             if len(examples) < needed:
                 # TRL drops an incomplete step: training would end without a step and without an error.
-                which = f" that no finisher closes, of {len(every)}" if judged else ""
+                which = "" if lean is None else f" that no finisher closes, of {len(every)}"
                 raise NothingToLearnError(
                     f"there are {len(examples)} goals{which}, and a step takes {needed}: set batch_size lower"
                 )
             trainer = self.trainer(examples, saves)
             steps = self.drive(trainer, saves)
         finally:
-            if isinstance(lean, LeanReward):
+            if lean is not None:
                 lean.close()
             if isinstance(self.found.model, PeftModel) and _REFERENCE in self.found.model.peft_config:
                 # TRL's copy of the adapter before the training.
@@ -147,25 +147,8 @@ class RewardTraining(TacticTraining):
             logged = [item[name] for item in trainer.state.log_history if name in item]
             if logged:
                 measures[ours] = sum(logged) / len(logged)
-        return FitResult(len(examples), dropped, steps, measures)
-
-    def warnings(self, fitted: FitResult) -> tuple[str, ...]:
-        if fitted.measures.get("unjudged", 0.0) >= 1.0:
-            raise NothingToLearnError(
-                "Lean could judge none of the answers, so that nothing was learned: the goals cannot be stated again "
-                "where they were traced"
-            )
-        silent = fitted.measures.get("groups_without_signal", 0.0)
-        if silent < _MOST_SILENT:
-            return ()
-        why = "so that nothing was learned of them: the goals are too easy for the model, or too hard"
-        return (f"in {silent:.0%} of the groups all answers earned the same, {why}",)
-
-    def facts(self, fitted: FitResult) -> dict[str, Any]:
-        """Return the fields of a checkpoint about this training, the judging Lean's among them."""
-        lean = self.reward
-        judged = {"counts": dict(lean.counts)} if isinstance(lean, LeanReward) else None
-        return {**super().facts(fitted), "lean": judged}
+        judge = None if lean is None else {"counts": dict(lean.counts)}
+        return FitResult(len(examples), dropped, steps, measures, _warnings(measures), {"lean": judge})
 
     def trainer(self, examples: list[dict[str, Any]], saves: Saves) -> Any:
         """Return TRL's trainer of the model for the prompts of `prompts_of`."""
@@ -209,6 +192,19 @@ class RewardTraining(TacticTraining):
         """
         answers = math.lcm(self.grpo.batch_size, self.grpo.num_generations)
         return answers // self.grpo.batch_size, answers // self.grpo.num_generations
+
+
+def _warnings(measures: Mapping[str, float]) -> tuple[str, ...]:
+    if measures.get("unjudged", 0.0) >= 1.0:
+        raise NothingToLearnError(
+            "Lean could judge none of the answers, so that nothing was learned: the goals cannot be stated again "
+            "where they were traced"
+        )
+    silent = measures.get("groups_without_signal", 0.0)
+    if silent < _MOST_SILENT:
+        return ()
+    why = "so that nothing was learned of them: the goals are too easy for the model, or too hard"
+    return (f"in {silent:.0%} of the groups all answers earned the same, {why}",)
 
 
 def _beyond_finishers(examples: list[dict[str, Any]], lean: LeanReward, run: Path) -> list[dict[str, Any]]:

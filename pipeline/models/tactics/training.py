@@ -190,12 +190,9 @@ class FineTuning(TacticTraining):
             raise NothingToLearnError(f"all {dropped} steps are dropped. Set max_seq_len higher")
         trainer = self.trainer(examples, saves)
         steps = self.drive(trainer, saves)
-        return FitResult(len(examples), dropped, steps, {"loss": mean_loss(trainer.state.log_history)})
-
-    def warnings(self, fitted: FitResult) -> tuple[str, ...]:
-        whole = fitted.rows + fitted.dropped
-        said = f"{fitted.dropped} of {whole} steps were left out: their tactics are too long"
-        return (said,) if fitted.dropped else ()
+        warning = f"{dropped} of {len(rows)} steps were left out: their tactics are too long"
+        measures = {"loss": mean_loss(trainer.state.log_history)}
+        return FitResult(len(examples), dropped, steps, measures, (warning,) if dropped else ())
 
     def trainer(self, examples: list[dict[str, list[int]]], saves: Saves) -> Trainer:
         """Return transformers' trainer of the model for the examples of `encode`."""
