@@ -395,7 +395,7 @@ def measure_training(bench: Bench) -> Iterator[Row]:
     def as_they_come(encoder: Encoder, ids: Tensor, mask: Tensor, **_: object) -> Tensor:
         return torch.nn.functional.normalize(pooled(encoder, ids, mask), dim=1)
 
-    with mock.patch("pipeline.models.retriever.training.embed", as_they_come):
+    with mock.patch("pipeline.models.retriever.batches.embed", as_they_come):
         config = _config(
             bench, batch_size=size, gradient_checkpointing="off", loss="mse", num_hard_negatives=0
         )

@@ -16,9 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.models.retriever.batches import Example
+from pipeline.models.retriever.batches import Batches, Example
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
+from pipeline.models.retriever.encoder import Encoder
+from pipeline.models.retriever.ewc import ElasticWeights, Part, estimated
+from pipeline.models.retriever.fisher import parameters_of
+from pipeline.models.retriever.losses import RowLosses
 from pipeline.models.retriever.replay import ReplayPair, ReplayRows
 
 LETTERS = string.ascii_lowercase
@@ -146,6 +150,22 @@ def write_dataset(
     for split, content in splits.items():
         (folder / "random" / f"{split}.json").write_text(json.dumps(content), encoding="utf-8")
     return folder
+
+
+def held(
+    encoder: Encoder,
+    past: Mapping[str, Batches],
+    new: Batches,
+    config: RetrieverConfig,
+    losses: RowLosses,
+) -> ElasticWeights:
+    """Return the weights that a training holds from its beginning on, as `train_task` does."""
+    if "ewc" not in config.ways or config.lambda_value == 0:
+        return ElasticWeights({}, {}, share=0.0)
+    parts = [*(Part(name, batches) for name, batches in past.items()), Part("base", new, sampled=True)]
+    fisher, warnings = estimated(encoder, parts, config, losses)
+    assert warnings == ()
+    return ElasticWeights(fisher, parameters_of(encoder), share=config.lambda_value)
 
 
 def imports_of(corpus: Corpus, path: str) -> list[str]:

@@ -28,12 +28,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.distributed.nn.functional import all_gather
 
 from pipeline.models.datasets import Position, Theorem, theorems
 from pipeline.models.errors import DatasetError, NothingToLearnError
+from pipeline.models.libraries import exact_float32
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import Tokens, query_ids, tensors_of
+from pipeline.models.retriever.encoder import Encoder, Tokens, embed, query_ids, tensors_of
 from pipeline.models.text import query_text
 
 
@@ -217,6 +219,25 @@ class Batch:
     def pin_memory(self) -> Batch:
         """Return the batch in page-locked memory. PyTorch's loader calls it."""
         return self._each(lambda tensor: tensor.pin_memory())
+
+    def cosines(self, encoder: Encoder, *, recompute: bool = False) -> Tensor:
+        """Return the cosines of the queries and documents: float32 whatever the precision, shape (B, D).
+
+        If several processes share the step, each embeds its own documents, and all are columns in each of them.
+        `recompute`: see `encoder.embed`.
+        """
+        queries = embed(
+            encoder, self.context_ids, self.context_mask, lengths=self.context_lengths, recompute=recompute
+        )
+        documents = embed(
+            encoder, self.premise_ids, self.premise_mask, lengths=self.premise_lengths, recompute=recompute
+        )
+        if self.label.shape[1] > len(documents):
+            # With gradients: another process's loss pulls at this one's documents. DDP takes the mean of the sums.
+            documents = torch.cat(all_gather(documents))  # type: ignore[no-untyped-call]
+        # In bfloat16 a cosine has two digits, and the temperature multiplies the rounding error by twenty.
+        with torch.autocast(documents.device.type, enabled=False), exact_float32():
+            return queries.float() @ documents.float().T
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
         values: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}

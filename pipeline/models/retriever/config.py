@@ -38,7 +38,7 @@ Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
 class RetrieverConfig(Config):
     """Settings of a training. Checked when made.
 
-    Attributes (those not of LeanDojo; `pipeline.models.retriever.strategies` describes the ways against forgetting):
+    Attributes (those not of LeanDojo; `ewc`, `replay` and `training.average` are the ways against forgetting):
         batch_size: pairs of a step and a premise, of all GPUs together; a pair's premises are the others' negatives.
         precision: "auto": bfloat16 on a GPU with support for it, else float32 (on a GPU TF32); or Lightning's
             name of one.

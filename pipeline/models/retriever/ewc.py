@@ -18,6 +18,7 @@ rate is of the full one.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,11 @@ from pipeline.models.ranks import place
 from pipeline.models.retriever.batches import Batch, Batches
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder
-from pipeline.models.retriever.fisher import RetrievalLosses, normalised, squared_gradients
+from pipeline.models.retriever.fisher import (
+    example_losses,
+    normalised,
+    squared_gradients,
+)
 from pipeline.models.retriever.losses import RowLosses
 
 _SAMPLE = 8
@@ -174,18 +179,14 @@ def estimated(
     drawn = [
         list(sample_groups(part.batches, config, parts=len(parts), rank=rank, world=world)) for part in parts
     ]
-    begun = 0
-
-    def told(groups: Sequence[Batch]) -> Iterator[Batch]:
-        nonlocal begun
-        for group in groups:
-            on_group(begun, sum(map(len, drawn)))
-            begun += 1
-            yield group
-
+    begun, every = itertools.count(), sum(map(len, drawn))
     for part, groups in zip(parts, drawn, strict=True):
-        each = RetrievalLosses(losses, config, sampled=part.sampled)
-        sums, examples = squared_gradients(encoder, told(groups), each)
+
+        def of_example(model: Encoder, group: Batch, part: Part = part) -> Tensor:
+            on_group(next(begun), every)
+            return example_losses(model, group, losses, config, sampled=part.sampled)
+
+        sums, examples = squared_gradients(encoder, groups, of_example)
         if world > 1:
             counted = torch.tensor(examples, device=encoder.device)
             for value in (*sums.values(), counted):

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from pipeline.models.errors import DivergedError
 from pipeline.models.retriever.batches import Batch
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.encoder import Encoder, embed
+from pipeline.models.retriever.encoder import Encoder
 from pipeline.models.retriever.losses import RowLosses
 
 
@@ -114,41 +114,36 @@ def _check_finite(losses: Tensor, sums: dict[str, Tensor], group: int) -> None:
     )
 
 
-class RetrievalLosses:
-    """The loss of each query of a `Batch`, with its own labels or with labels sampled from the model."""
+def example_losses(
+    encoder: Encoder, batch: Batch, losses: RowLosses, config: RetrieverConfig, *, sampled: bool
+) -> Tensor:
+    """Return the loss of each query of a batch, with a graph.
 
-    def __init__(self, losses: RowLosses, config: RetrieverConfig, *, sampled: bool) -> None:
-        """Args:
-        losses: the training's loss, row by row.
-        config: the kind of loss; sampled labels follow the distribution whose likelihood it is. The seed and a pair's
-            number decide its sampled label, whatever its group and process.
-        sampled: whether labels are drawn from the model.
-        """
-        self._losses = losses
-        self._config = config
-        self._sampled = sampled
+    Args:
+        encoder: on any device.
+        batch: of any device.
+        losses: the training's, row by row.
+        config: the kind of loss.
+        sampled: whether labels are drawn from the model, by the distribution whose likelihood the loss is. The seed and
+            a pair's number decide its label, whatever its group and process.
+    """
+    batch = batch.to(encoder.device)
+    scores = batch.cosines(encoder)
+    label = _drawn(scores.detach(), batch, config) if sampled else batch.label
+    return losses(scores, label, batch.ignore)
 
-    def __call__(self, model: Encoder, batch: Batch) -> Tensor:
-        device = next(model.parameters()).device
-        batch = batch.to(device)
-        queries = embed(model, batch.context_ids, batch.context_mask)
-        scores = queries @ embed(model, batch.premise_ids, batch.premise_mask).T
-        label = self._drawn(scores.detach(), batch) if self._sampled else batch.label
-        return self._losses(scores, label, batch.ignore)
 
-    def _drawn(self, scores: Tensor, batch: Batch) -> Tensor:
-        values = scores.double().cpu().numpy()
-        ignore = batch.ignore.cpu().numpy()
-        label = np.zeros_like(values)
-        for row, pair in enumerate(batch.pairs):
-            rng = np.random.Generator(
-                np.random.Philox(key=[self._config.seed, _LABELS], counter=[0, 0, 0, pair])
-            )
-            if self._config.loss == "mse":
-                # A squared error is the likelihood of a normal distribution of variance 1/2 about the score.
-                label[row] = values[row] + rng.normal(scale=0.5**0.5, size=values.shape[1])
-            else:
-                logits = np.where(ignore[row], -np.inf, values[row] / self._config.temperature)
-                chances = np.exp(logits - logits.max())
-                label[row, rng.choice(len(chances), p=chances / chances.sum())] = 1.0
-        return torch.from_numpy(label).to(scores)
+def _drawn(scores: Tensor, batch: Batch, config: RetrieverConfig) -> Tensor:
+    values = scores.double().cpu().numpy()
+    ignore = batch.ignore.cpu().numpy()
+    label = np.zeros_like(values)
+    for row, pair in enumerate(batch.pairs):
+        rng = np.random.Generator(np.random.Philox(key=[config.seed, _LABELS], counter=[0, 0, 0, pair]))
+        if config.loss == "mse":
+            # A squared error is the likelihood of a normal distribution of variance 1/2 about the score.
+            label[row] = values[row] + rng.normal(scale=0.5**0.5, size=values.shape[1])
+        else:
+            logits = np.where(ignore[row], -np.inf, values[row] / config.temperature)
+            chances = np.exp(logits - logits.max())
+            label[row, rng.choice(len(chances), p=chances / chances.sum())] = 1.0
+    return torch.from_numpy(label).to(scores)

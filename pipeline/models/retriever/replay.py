@@ -10,8 +10,9 @@ are kept, and `_AROUND` times as many others as a row has negatives, drawn for e
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +32,7 @@ from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import Tokens
 
+Mine = Callable[[Corpus, Sequence[Example]], npt.NDArray[np.int32] | None]
 _AROUND = 2
 _NEGATIVES = 7
 """Separates this stream of random numbers from `pipeline.models.replay`'s."""
@@ -44,6 +46,12 @@ class ReplayPair:
     positive: int
 
 
+class Draw(Protocol):
+    """Returns a process's part of a step's replayed pairs."""
+
+    def __call__(self, step: int, *, rank: int, world: int) -> Batch: ...
+
+
 class ReplayRows(Replay[ReplayPair]):
     """Pairs of earlier tasks, by the task's name."""
 
@@ -53,8 +61,6 @@ class ReplayRows(Replay[ReplayPair]):
         """As `Replay`; `corpora` are the premises of each task's rows."""
         super().__init__(rows, seed=seed)
         self._corpora = corpora
-        self.hard: Sequence[npt.NDArray[np.int32]] = ()
-        """The hard negatives of each of `steps`; without any, none are drawn."""
 
     @classmethod
     def of(cls, earlier: Sequence[TaskData], config: RetrieverConfig) -> ReplayRows:
@@ -77,31 +83,28 @@ class ReplayRows(Replay[ReplayPair]):
         parts = [super().digest(), *(dataset_digest(self._corpora[name], ()) for name in self.tasks)]
         return hashlib.sha256("".join(parts).encode()).hexdigest()
 
-    def steps(self) -> list[tuple[Corpus, Sequence[Example]]]:
-        """Return each task's premises and the steps of its rows, for mining hard negatives."""
-        return [
-            (self._corpora[name], tuple(row.example for row in rows)) for name, rows in self.tasks.items()
-        ]
+    def batches(
+        self, tokens: Tokens, config: RetrieverConfig, mine: Mine = lambda _corpus, _examples: None
+    ) -> dict[str, Batches]:
+        """Return the maker of each task's batches; a pair's number is its place among the task's rows.
 
-    def batches(self, tokens: Tokens, config: RetrieverConfig) -> dict[str, Batches]:
-        """Return the maker of each task's batches; a pair's number is its place among the task's rows."""
-        hard: Sequence[npt.NDArray[np.int32] | None] = self.hard or [None] * len(self.tasks)
-        return {
-            name: Batches(
-                corpus,
-                examples,
-                tokens,
-                config,
-                hard=ranked,
-                pairs=[(place, row.positive) for place, row in enumerate(rows)],
-            )
-            for (name, rows), (corpus, examples), ranked in zip(
-                self.tasks.items(), self.steps(), hard, strict=True
-            )
-        }
+        `mine`: returns the hard negatives of some steps of a corpus; None: there are none.
+        """
+        made = {}
+        for name, rows in self.tasks.items():
+            corpus, examples = self._corpora[name], tuple(row.example for row in rows)
+            pairs = [(place, row.positive) for place, row in enumerate(rows)]
+            made[name] = Batches(corpus, examples, tokens, config, hard=mine(corpus, examples), pairs=pairs)
+        return made
 
-    def draw(self, batches: Mapping[str, Batches], count: int, step: int, *, rank: int, world: int) -> Batch:
-        """Return a process's part of `count` pairs of the task whose turn it is, or of all its pairs, none twice."""
+    def draw(
+        self, batches: Mapping[str, Batches], config: RetrieverConfig, step: int, *, rank: int, world: int
+    ) -> Batch:
+        """Return a process's part of a step's replayed pairs, none twice, of the task whose turn it is.
+
+        As many as make the share of the step's pairs, with small batches at least one, or all there are.
+        """
+        count = max(1, round(config.batch_size * config.replay_share))
         own, rng = batches[self.turn(step)], self.draws(step)
         numbers = rng.choice(len(own.pairs), min(count, len(own.pairs)), replace=False)
         return own.of(numbers, rng, rank=rank, world=world)

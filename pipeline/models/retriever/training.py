@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import math
 import os
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.loggers.logger import Logger
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, distributed, nn
-from torch.distributed.nn.functional import all_gather
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 from tqdm import tqdm
@@ -39,26 +41,26 @@ from pipeline.models.libraries import (
     computes_in_bfloat16,
     device_of,
     diverged,
-    exact_float32,
     quiet_libraries,
 )
 from pipeline.models.measures import METRICS, rate
 from pipeline.models.ranks import any_of, is_first, of_first, place, world
-from pipeline.models.retriever.batches import Batch, Batches, Lesson
+from pipeline.models.retriever.batches import Batch, Batches, Example, Lesson
 from pipeline.models.retriever.config import RetrieverConfig
+from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import (
     Encoder,
-    embed,
     has_adapter,
     load_encoder,
     load_tokens,
     train_adapter,
 )
+from pipeline.models.retriever.ewc import ElasticWeights, Part, estimated
+from pipeline.models.retriever.fisher import parameters_of
 from pipeline.models.retriever.index import Retriever, hard_negatives
 from pipeline.models.retriever.losses import row_losses
-from pipeline.models.retriever.replay import ReplayRows
+from pipeline.models.retriever.replay import Draw, ReplayRows
 from pipeline.models.retriever.saving import SavedSteps
-from pipeline.models.retriever.strategies import Protection, Replay
 
 OnStep = Callable[[int, int], object]
 _WARMUP_SHARE = 0.1
@@ -67,6 +69,10 @@ _EWC_EVERY = 10
 """Steps between two measurements of EWC, which cost some passes over the weights; the last step has one too."""
 _READ_EVERY = 50
 """Steps between two reads of the losses from the device, which stops it each time."""
+_BASE = "the model before this task"
+"""The part of the past without rows, by its name in a warning: the model shows it on the new task's texts."""
+_ASKED = 64
+"""Rows of each earlier task in `remembered`, and their number at a time."""
 _DROPOUT = 0x0D0F
 """Separates the random numbers of dropout from those of the batches."""
 
@@ -131,17 +137,18 @@ def train_task(
     encoder, tokens = load_encoder(start), load_tokens(start)
     nn.Module.to(encoder, device)
     retriever = Retriever(encoder, tokens, config.document_length, config.data_max_seq_len)
-    hard = None
     # Look for none without a place for them.
-    if min(config.num_hard_negatives, config.num_negatives - config.num_in_file_negatives) > 0:
-        hard = hard_negatives(retriever, lesson.corpus, lesson.train, indices)
-        if rows is not None:
-            rows.hard = [hard_negatives(retriever, *steps, indices) for steps in rows.steps()]
-    batches = Batches(lesson.corpus, lesson.train, tokens, config, hard=hard)
+    hard = min(config.num_hard_negatives, config.num_negatives - config.num_in_file_negatives) > 0
+
+    def mine(corpus: Corpus, examples: Sequence[Example]) -> npt.NDArray[np.int32] | None:
+        return hard_negatives(retriever, corpus, examples, indices) if hard else None
+
+    batches = Batches(lesson.corpus, lesson.train, tokens, config, hard=mine(lesson.corpus, lesson.train))
+    past = {} if rows is None else rows.batches(tokens, config, mine)
     if config.lora_by_repository or has_adapter(encoder):
         train_adapter(encoder, rank=config.lora_rank, seed=config.seed)
-    protection = Protection(config, rows)
     losses = row_losses(config.loss, temperature=config.temperature)
+    before = {name: value.cpu().clone() for name, value in parameters_of(encoder).items()}
 
     def before_group(done: int, groups: int) -> None:
         if preemption.wanted() and world() == 1:
@@ -149,18 +156,33 @@ def train_task(
             raise preemption.Yielded("nothing is learned yet")
         on_held(done, groups)
 
-    with preemption.region(any_of):
-        protection.begin(encoder, tokens, batches, losses, before_group)
-    training = _Training(retriever, lesson, batches, protection, config, loggers)
+    elastic, warnings = ElasticWeights({}, {}, share=0.0), tuple[str, ...]()
+    if "ewc" in config.ways and config.lambda_value > 0:
+        parts = [*(Part(name, made) for name, made in past.items()), Part(_BASE, batches, sampled=True)]
+        with preemption.region(any_of):
+            fisher, warnings = estimated(encoder, parts, config, losses, before_group)
+        elastic = ElasticWeights(fisher, parameters_of(encoder), share=config.lambda_value)
+    replays = rows is not None and "replay" in config.ways and config.replay_share > 0
+    training = _Training(
+        retriever,
+        lesson,
+        batches,
+        config,
+        elastic=elastic,
+        past=past,
+        replay=partial(rows.draw, past, config) if rows and replays else None,
+        loggers=loggers,
+    )
     with preemption.region(any_of), quiet_libraries(), _deterministic(device):
         training.run(run / "steps", on_step)
     for logger in loggers:
         logger.finalize("success")
     check_finite(encoder)
     encoder.train(False)
-    protection.after_task(encoder)
+    if "average" in config.ways:
+        average(encoder, before, config.average_weight)
     seconds = time.monotonic() - started
-    return encoder, RunSummary(training.step, seconds, str(device), protection.warnings, training.curve)
+    return encoder, RunSummary(training.step, seconds, str(device), warnings, training.curve)
 
 
 class _Training:
@@ -171,8 +193,11 @@ class _Training:
         retriever: Retriever,
         lesson: Lesson,
         batches: Batches,
-        protection: Protection,
         config: RetrieverConfig,
+        *,
+        elastic: ElasticWeights,
+        past: Mapping[str, Batches],
+        replay: Draw | None,
         loggers: Sequence[Logger],
     ) -> None:
         self.step = 0
@@ -181,7 +206,8 @@ class _Training:
         self._unread: list[tuple[int, dict[str, float], Tensor]] = []
         self._best: dict[str, Any] = {"score": -math.inf, "waited": 0, "weights": {}}
         self._retriever, self._lesson, self._batches = retriever, lesson, batches
-        self._protection, self._config, self._loggers = protection, config, loggers
+        self._elastic, self._past, self._replay = elastic, past, replay
+        self._config, self._loggers = config, loggers
         self._steps_per_epoch = batches.steps_per_epoch // batches.accumulate
         self._total = config.max_epochs * self._steps_per_epoch
         encoder = self._encoder = retriever.encoder
@@ -235,7 +261,7 @@ class _Training:
         many = self._batches.accumulate
         return loader(
             self._batches,
-            self._protection.replay,
+            self._replay,
             range(self.step * many, self._total * many),
             workers=self._config.num_workers,
             pinned=self._encoder.device.type == "cuda",
@@ -270,15 +296,14 @@ class _Training:
         self._scaler.unscale_(self._optimizer)
         rate_now = float(self._schedule.get_last_lr()[0])
         measured = self.step % _EWC_EVERY == 0 or self.step == self._total
-        elastic = self._protection.elastic
-        elastic.on_gradients(self._encoder, rate_now / self._config.lr, measured=measured)
+        self._elastic.on_gradients(self._encoder, rate_now / self._config.lr, measured=measured)
         if self._config.gradient_clip_val:
             nn.utils.clip_grad_norm_(self._encoder.parameters(), self._config.gradient_clip_val)
         self._scaler.step(self._optimizer)
         self._scaler.update()
         self._schedule.step()
         self._optimizer.zero_grad()
-        known = {**elastic.measured, "learning_rate": rate_now}
+        known = {**self._elastic.measured, "learning_rate": rate_now}
         self._unread.append((self.step, known, torch.stack(losses).double().mean()))
         if len(self._unread) == _READ_EVERY:
             self._read()
@@ -317,7 +342,7 @@ class _Training:
             return
         self._encoder.eval()
         measured = validate(self._retriever, self._lesson, retrieved=self._config.num_retrieved)
-        score = measured["Recall@10_val"] / 100 + (self._protection.remembered(self._encoder) or 0.0)
+        score = measured["Recall@10_val"] / 100 + (remembered(self._encoder, self._past, self._config) or 0.0)
         self._encoder.train()
         # Two kinds of GPU may round them differently, and all processes have to keep the same epoch.
         measured, score = of_first((measured, score))
@@ -336,7 +361,7 @@ class _Training:
             "optimizer": self._optimizer.state_dict(),
             "schedule": self._schedule.state_dict(),
             "scaler": self._scaler.state_dict(),
-            "elastic": self._protection.elastic.progress(),
+            "elastic": self._elastic.progress(),
             "best": self._best,
             "curve": self.curve.measured,
         }
@@ -347,13 +372,13 @@ class _Training:
         self._optimizer.load_state_dict(state["optimizer"])
         self._schedule.load_state_dict(state["schedule"])
         self._scaler.load_state_dict(state["scaler"])
-        self._protection.elastic.resume(state["elastic"])
+        self._elastic.resume(state["elastic"])
 
 
 class _Parts(Dataset[Batch]):
     """One process's batches by number, each with its replayed rows. A loader's processes make them."""
 
-    def __init__(self, batches: Batches, replay: Replay | None) -> None:
+    def __init__(self, batches: Batches, replay: Draw | None) -> None:
         self._batches, self._replay = batches, replay
         self._rank, self._world = place()
 
@@ -365,7 +390,7 @@ class _Parts(Dataset[Batch]):
 
 
 def loader(
-    batches: Batches, replay: Replay | None, numbers: range, *, workers: int, pinned: bool
+    batches: Batches, replay: Draw | None, numbers: range, *, workers: int, pinned: bool
 ) -> DataLoader[Batch]:
     """Return the loader of one process's batches with these numbers, each with its replayed rows.
 
@@ -400,34 +425,37 @@ class _Loss(nn.Module):
         )
 
     def _mean(self, batch: Batch) -> Tensor:
-        return self._losses(self._scores(batch), batch.label, batch.ignore).mean() * batch.scale
+        scores = batch.cosines(self.encoder, recompute=self._recompute)
+        return self._losses(scores, batch.label, batch.ignore).mean() * batch.scale
 
-    def _scores(self, batch: Batch) -> Tensor:
-        """Return the cosines of a batch's queries and documents: float32 whatever the precision, shape (B, D).
 
-        If several processes share the step, each embeds its own documents, and all are columns in each of them.
-        """
-        again = self._recompute
-        queries = embed(
-            self.encoder,
-            batch.context_ids,
-            batch.context_mask,
-            lengths=batch.context_lengths,
-            recompute=again,
-        )
-        documents = embed(
-            self.encoder,
-            batch.premise_ids,
-            batch.premise_mask,
-            lengths=batch.premise_lengths,
-            recompute=again,
-        )
-        if batch.label.shape[1] > len(documents):
-            # With gradients: another process's loss pulls at this one's documents. DDP takes the mean of the sums.
-            documents = torch.cat(all_gather(documents))  # type: ignore[no-untyped-call]
-        # In bfloat16 a cosine has two digits, and the temperature multiplies the rounding error by twenty.
-        with torch.autocast(documents.device.type, enabled=False), exact_float32():
-            return queries.float() @ documents.float().T
+@torch.no_grad()
+def remembered(encoder: Encoder, past: Mapping[str, Batches], config: RetrieverConfig) -> float | None:
+    """Return the share of rows of earlier tasks with a premise of theirs first among those beside it.
+
+    Each task counts alike; None without any.
+    """
+    result = []
+    for batches in past.values():
+        rows = np.arange(min(_ASKED, len(batches.pairs)))
+        batch = batches.of(rows, np.random.default_rng(config.seed)).to(encoder.device)
+        best = batch.cosines(encoder).masked_fill(batch.ignore, -torch.inf).argmax(dim=1, keepdim=True)
+        result.append(float(batch.label.gather(1, best).mean()))
+    return statistics.fmean(result) if result else None
+
+
+@torch.no_grad()
+def average(encoder: Encoder, before: Mapping[str, Tensor], share: float) -> None:
+    """Average an encoder's weights with those before a task: (1 - share) * before + share * after, weight by weight.
+
+    The cheap rival of a penalty: WiSE-FT (Wortsman et al. 2021, arXiv:2109.01903), used by Goedel-Prover-V2 (Lin et al.
+    2025, arXiv:2508.03613) between its base model and its trained one. Along a chain each task begins at the average
+    before it, so a task k tasks back has a share of share * (1 - share)^k in the weights. A share of 0 is the weights
+    before bit for bit, 1 those after.
+    """
+    for name, weight in encoder.named_parameters():
+        if name in before:
+            weight.copy_(torch.lerp(before[name].to(weight.device), weight, share))
 
 
 def schedule_of(

@@ -1,4 +1,4 @@
-"""What the strategies do to a model that learns one task after another: letters, on a tiny encoder, for real."""
+"""What EWC, replay and averaging do to a model that learns one task after another: letters, on a tiny encoder."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import torch
 
 from pipeline.models.retriever.config import AgainstForgetting, RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, byte_ids, load_encoder
+from pipeline.models.retriever.fisher import parameters_of
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.replay import ReplayRows
-from pipeline.models.retriever.strategies import Protection
+from pipeline.models.retriever.training import average
 from tests.support.letters import Letters, loss_of, scores_of
-from tests.support.retrieval import rows_of_texts
+from tests.support.retrieval import held, rows_of_texts
 from tests.support.tiny_models import make_tiny_retriever
 
 TEMPERATURE = 0.1
@@ -50,20 +51,22 @@ def learn(
 ) -> None:
     """Train on one task as the trainer does it: loss, penalty's gradient, clipping, step."""
     batches = Letters(name, seed)
-    strategy = Protection(config, rows)
-    strategy.begin(encoder, byte_ids, rows_of(name, seed).batches(byte_ids, config)[name], LOSSES)
+    before = {name: value.clone() for name, value in parameters_of(encoder).items()}
+    past = {} if rows is None else rows.batches(byte_ids, config)
+    elastic = held(encoder, past, rows_of(name, seed).batches(byte_ids, config)[name], config, LOSSES)
     optimiser = torch.optim.AdamW(encoder.parameters(), lr=2e-3, fused=True)
     for step in range(steps):
         total = loss_of(encoder, batches.at(step), LOSSES)
-        if strategy.replay is not None:
-            earlier = loss_of(encoder, strategy.replay(step, rank=0, world=1), LOSSES)
+        if rows is not None and "replay" in config.ways:
+            earlier = loss_of(encoder, rows.draw(past, config, step, rank=0, world=1), LOSSES)
             total = (1 - config.replay_share) * total + config.replay_share * earlier
         optimiser.zero_grad()
         total.backward()  # type: ignore[no-untyped-call]
-        strategy.elastic.on_gradients(encoder)
+        elastic.on_gradients(encoder)
         torch.nn.utils.clip_grad_norm_(encoder.parameters(), 1.0)
         optimiser.step()
-    strategy.after_task(encoder)
+    if "average" in config.ways:
+        average(encoder, before, config.average_weight)
 
 
 def config(setting: AgainstForgetting) -> RetrieverConfig:

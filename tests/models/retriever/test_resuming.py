@@ -22,7 +22,9 @@ import json, os, signal, shutil, sys
 from dataclasses import replace
 from pathlib import Path
 import torch
-from pipeline.models import chain as checkpoints, model_files
+from types import SimpleNamespace
+from pipeline.models import chain as checkpoints
+from store import files
 from pipeline.models.retriever import training
 from pipeline.models.chain import Chain
 from pipeline.models.libraries import tensors_digest
@@ -47,9 +49,9 @@ def write_half(_content, file):
 # What is called at each point, and is the end instead.
 POINTS = {
     "while a step is written": (torch, "save", write_half),
-    "when training is done": (training.Protection, "after_task", die),
-    "before the checkpoint has its name": (model_files, "sync_tree", die),
-    "after the checkpoint has its name": (checkpoints, "sync", die),
+    "when training is done": (training, "RunSummary", die),
+    "before the checkpoint has its name": (files, "sync_tree", die),
+    "after the checkpoint has its name": (checkpoints, "shutil", SimpleNamespace(rmtree=die)),
 }
 
 

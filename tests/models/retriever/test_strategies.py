@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,12 @@ from pipeline.models.retriever.batches import Batch, Batches, read_examples
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import Encoder, byte_ids, load_encoder
-from pipeline.models.retriever.ewc import FIRST_STEPS, Part, estimated, sample_groups
-from pipeline.models.retriever.fisher import RetrievalLosses, parameters_of, squared_gradients
+from pipeline.models.retriever.ewc import FIRST_STEPS, ElasticWeights, Part, estimated, sample_groups
+from pipeline.models.retriever.fisher import example_losses, parameters_of, squared_gradients
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.replay import ReplayRows
-from pipeline.models.retriever.strategies import Protection
-from tests.support.retrieval import rows_of_texts, write_dataset
+from pipeline.models.retriever.training import average, remembered
+from tests.support.retrieval import held, rows_of_texts, write_dataset
 from tests.support.tiny_models import make_tiny_retriever
 
 
@@ -62,11 +63,10 @@ def rows_of(name: str, count: int = 50) -> ReplayRows:
 
 def begun(
     made: Made, encoder: Encoder, setting: RetrieverConfig, rows: ReplayRows | None = None
-) -> Protection:
-    """A protection of the encoder's weights, beside rows of earlier tasks."""
-    strategy = Protection(setting, rows)
-    strategy.begin(encoder, byte_ids, made.batches(), LOSSES)
-    return strategy
+) -> ElasticWeights:
+    """What holds the encoder's weights, beside rows of earlier tasks."""
+    past = {} if rows is None else rows.batches(byte_ids, setting)
+    return held(encoder, past, made.batches(), setting, LOSSES)
 
 
 def nudge(encoder: Encoder, by: float = 0.01) -> None:
@@ -79,29 +79,18 @@ def gradients(encoder: Encoder) -> dict[str, Tensor | None]:
     return {name: weight.grad for name, weight in encoder.named_parameters()}
 
 
-@pytest.mark.parametrize("setting", ["none", "average", "replay"])
-def test_at_the_beginning_of_a_chain_no_other_way_than_ewc_changes_a_step(made: Made, setting: str) -> None:
-    encoder = made.encoder()
-    strategy = begun(made, encoder, config(against_forgetting=setting))
-    strategy.elastic.on_gradients(encoder, measured=True)
-    assert strategy.replay is None
-    assert strategy.elastic.measured == {}
-    assert set(gradients(encoder).values()) == {None}
-
-
 @pytest.mark.parametrize(
     "rows", [None, rows_of("A")], ids=["the first task", "switched on in a running chain"]
 )
 def test_ewc_holds_the_weights_that_a_task_starts_from(made: Made, rows: ReplayRows | None) -> None:
     encoder = made.encoder()
-    strategy = begun(made, encoder, config(against_forgetting="ewc", lambda_value=0.5), rows)
-    assert strategy.replay is None, "the rows say what is held, and are not learned again"
+    elastic = begun(made, encoder, config(against_forgetting="ewc", lambda_value=0.5), rows)
     nudge(encoder)
     with_gradients_of(encoder, 1.0)
     before = norm(encoder, lambda _: 1.0)
-    strategy.elastic.on_gradients(encoder, measured=True)
+    elastic.on_gradients(encoder, measured=True)
     added = {name: value - 1.0 for name, value in gradients(encoder).items() if value is not None}
-    found, weights = strategy.elastic.measured, sum(value.numel() for value in added.values())
+    found, weights = elastic.measured, sum(value.numel() for value in added.values())
     assert min(float(value.min()) for value in added.values()) > -1e-6
     assert norm(encoder, added.__getitem__) / before == pytest.approx(0.5, rel=1e-3)
     # F has mean 1.
@@ -109,9 +98,8 @@ def test_ewc_holds_the_weights_that_a_task_starts_from(made: Made, rows: ReplayR
     assert total == pytest.approx(2 * found["ewc/lambda"] * 0.01 * weights, rel=1e-2)
     assert found["ewc/penalty"] == pytest.approx(found["ewc/lambda"] * 0.01**2 * weights, rel=1e-2)
     assert found["ewc/share"] == pytest.approx(0.5, rel=1e-3)
-    strategy.elastic.on_gradients(encoder)
-    assert strategy.elastic.measured == {}, "of a step that was not asked for"
-    assert strategy.warnings == ()
+    elastic.on_gradients(encoder)
+    assert elastic.measured == {}, "of a step that was not asked for"
 
 
 def test_what_was_learned_counts_alike_however_much_it_is_or_how_steep_its_loss(made: Made) -> None:
@@ -139,12 +127,12 @@ def test_what_is_remembered_are_rows_whose_premise_comes_first_among_those_besid
         made.encoder(),
         config(against_forgetting="replay", num_negatives=0, num_in_file_negatives=0),
     )
-    assert begun(made, encoder, setting).remembered(encoder) is None
+    assert remembered(encoder, {}, setting) is None
     same = {"A": [(f"word {number}", f"word {number}") for number in range(20)]}
-    assert begun(made, encoder, setting, rows_of_texts(same)).remembered(encoder) == 1.0
+    assert remembered(encoder, rows_of_texts(same).batches(byte_ids, setting), setting) == 1.0
     shifted = {"B": [(text, same["A"][number - 1][1]) for number, (text, _) in enumerate(same["A"])]}
-    both = begun(made, encoder, setting, rows_of_texts({**same, **shifted}))
-    assert both.remembered(encoder) == pytest.approx(0.5, abs=0.1), "each task alike"
+    both = rows_of_texts({**same, **shifted}).batches(byte_ids, setting)
+    assert remembered(encoder, both, setting) == pytest.approx(0.5, abs=0.1), "each task alike"
 
 
 def with_gradients_of(encoder: Encoder, value: float) -> None:
@@ -167,7 +155,7 @@ def test_the_penalty_s_gradient_is_the_stated_share_of_the_loss_s_at_every_size_
 ) -> None:
     sized = Made(tmp_path, d_model=width)
     encoder = sized.encoder()
-    strategy = begun(sized, encoder, config(against_forgetting="ewc", lambda_value=0.25))
+    elastic = begun(sized, encoder, config(against_forgetting="ewc", lambda_value=0.25))
     for _ in range(3):
         nudge(encoder)
         with_gradients_of(encoder, 0.0)
@@ -175,7 +163,7 @@ def test_the_penalty_s_gradient_is_the_stated_share_of_the_loss_s_at_every_size_
         loss = {
             name: gradient.clone() for name, gradient in gradients(encoder).items() if gradient is not None
         }
-        strategy.elastic.on_gradients(encoder)
+        elastic.on_gradients(encoder)
         added = [value - loss[name] for name, value in gradients(encoder).items() if value is not None]
         share = torch.stack([value.norm() for value in added]).norm() / (
             torch.stack([value.norm() for value in loss.values()]).norm()
@@ -187,11 +175,11 @@ def test_the_penalty_s_gradient_is_the_stated_share_of_the_loss_s_at_every_size_
 def test_a_step_of_a_warm_up_counts_as_much_as_its_learning_rate(made: Made) -> None:
     encoder, taken = made.encoder(), {}
     for size in (1.0, 0.1):
-        strategy = begun(made, encoder, config(against_forgetting="ewc"))
+        elastic = begun(made, encoder, config(against_forgetting="ewc"))
         taken[size] = 0
-        while strategy.elastic.progress()[0] < FIRST_STEPS - 1e-6:
+        while elastic.progress()[0] < FIRST_STEPS - 1e-6:
             with_gradients_of(encoder, 1.0)
-            strategy.elastic.on_gradients(encoder, size)
+            elastic.on_gradients(encoder, size)
             taken[size] += 1
     assert taken == {1.0: FIRST_STEPS, 0.1: 10 * FIRST_STEPS}
 
@@ -201,24 +189,24 @@ def test_a_resumed_run_has_the_strength_that_was_set_before(made: Made) -> None:
     whole, cut = (begun(made, encoder, setting) for _ in range(2))
     nudge(encoder)
     with_gradients_of(encoder, 1.0)
-    whole.elastic.on_gradients(encoder, 0.5)
-    cut.elastic.resume(whole.elastic.progress())
-    assert cut.elastic.progress() == whole.elastic.progress() != (0.0, 0.0, 0.0)
+    whole.on_gradients(encoder, 0.5)
+    cut.resume(whole.progress())
+    assert cut.progress() == whole.progress() != (0.0, 0.0, 0.0)
     strengths = []
-    for strategy in (whole, cut):
+    for elastic in (whole, cut):
         with_gradients_of(encoder, 1.0)
-        strategy.elastic.on_gradients(encoder, measured=True)
-        strengths.append(strategy.elastic.measured["ewc/lambda"])
+        elastic.on_gradients(encoder, measured=True)
+        strengths.append(elastic.measured["ewc/lambda"])
     assert strengths[0] == strengths[1] > 0
 
 
 def test_a_share_of_0_is_no_penalty(made: Made) -> None:
     encoder = made.encoder()
-    strategy = begun(made, encoder, config(against_forgetting="ewc", lambda_value=0.0), rows_of("A"))
+    elastic = begun(made, encoder, config(against_forgetting="ewc", lambda_value=0.0), rows_of("A"))
     nudge(encoder)
     with_gradients_of(encoder, 1.0)
-    strategy.elastic.on_gradients(encoder, measured=True)
-    assert strategy.elastic.measured == {}
+    elastic.on_gradients(encoder, measured=True)
+    assert elastic.measured == {}
     assert all(bool((value == 1.0).all()) for value in gradients(encoder).values() if value is not None)
 
 
@@ -238,51 +226,24 @@ def test_the_average_lies_between_where_the_task_began_and_ended(
     made: Made, share: float, tolerance: float
 ) -> None:
     encoder, start = made.encoder(), parameters_of(made.encoder())
-    strategy = begun(made, encoder, config(against_forgetting="average", average_weight=share))
     nudge(encoder, 1.0)
-    strategy.after_task(encoder)
+    average(encoder, start, share)
     for name, weight in parameters_of(encoder).items():
         torch.testing.assert_close(weight, start[name] + share, rtol=tolerance, atol=tolerance)
 
 
-def replaying(made: Made, setting: RetrieverConfig) -> Protection:
-    return begun(made, made.encoder(), setting, rows_of("A"))
-
-
-def test_replay_brings_back_the_first_task_while_the_second_is_learned(made: Made) -> None:
+def test_replay_brings_back_as_many_pairs_as_its_share_and_the_same_for_a_step() -> None:
     setting = config(against_forgetting="replay", replay_share=0.5, batch_size=8, num_negatives=3)
-    replay = replaying(made, setting).replay
-    assert replay is not None
-    again, same = (replay(7, rank=0, world=1) for _ in range(2))
+    rows = rows_of("A")
+    again, same = (rows.draw(rows.batches(byte_ids, setting), setting, 7, rank=0, world=1) for _ in range(2))
     assert (len(again), again.label.shape[1]) == (4, 16)
     assert torch.equal(again.context_ids, same.context_ids)
 
 
-def test_a_replayed_document_is_cut_where_those_of_training_and_index_are(made: Made) -> None:
-    setting = config(against_forgetting="replay", max_seq_len=6, data_max_seq_len=64)
-    replay = replaying(made, setting).replay
-    assert replay is not None
-    again = replay(0, rank=0, world=1)
+def test_a_replayed_document_is_cut_where_those_of_training_and_index_are() -> None:
+    setting, rows = config(against_forgetting="replay", max_seq_len=6, data_max_seq_len=64), rows_of("A")
+    again = rows.draw(rows.batches(byte_ids, setting), setting, 0, rank=0, world=1)
     assert again.premise_ids.shape[1] == 6 == setting.document_length
-
-
-def test_a_share_of_nothing_replays_nothing(made: Made) -> None:
-    assert replaying(made, config(against_forgetting="replay", replay_share=0.0)).replay is None
-
-
-def test_several_ways_do_what_each_does(made: Made) -> None:
-    encoder = made.encoder()
-    start = {name: value.clone() for name, value in parameters_of(encoder).items()}
-    setting = config(against_forgetting="ewc+replay+average", average_weight=0.25)
-    strategy = begun(made, encoder, setting, rows_of("A"))
-    assert strategy.replay is not None
-    nudge(encoder, 1.0)
-    with_gradients_of(encoder, 1.0)
-    strategy.elastic.on_gradients(encoder)
-    assert any(value is not None and bool((value > 1).any()) for value in gradients(encoder).values())
-    strategy.after_task(encoder)
-    for name, weight in parameters_of(encoder).items():
-        torch.testing.assert_close(weight, start[name] + 0.25)
 
 
 def test_processes_share_the_groups_of_a_sample_and_none_is_taken_twice(made: Made) -> None:
@@ -305,7 +266,7 @@ def test_the_encoders_fisher_is_of_single_examples_however_processes_share_them(
 ) -> None:
     encoder, batches = made.encoder(), made.batches()
     setting = config(fisher_samples=12, num_negatives=1)
-    losses = RetrievalLosses(LOSSES, setting, sampled=sampled)
+    losses = partial(example_losses, losses=LOSSES, config=setting, sampled=sampled)
     shares = [
         squared_gradients(encoder, sample_groups(batches, setting, rank=rank, world=2), losses)
         for rank in range(2)
@@ -344,7 +305,7 @@ def labels_drawn(made: Made, kind: str, numbers: Iterator[int], *, ignored: int 
         taken.append((scores.detach(), label))
         return scores.sum(dim=1)
 
-    RetrievalLosses(take, config(loss=kind, temperature=0.05), sampled=True)(encoder, many)
+    example_losses(encoder, many, take, config(loss=kind, temperature=0.05), sampled=True)
     return taken[0]
 
 

@@ -18,13 +18,12 @@ from pipeline.models.chain import Chain
 from pipeline.models.curve import CURVE
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import tensors_digest
-from pipeline.models.retriever import training
+from pipeline.models.retriever import batches, training
 from pipeline.models.retriever.batches import read_lesson
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, embed
 from pipeline.models.retriever.index import Retriever
 from pipeline.models.retriever.learning import learn
-from pipeline.models.retriever.strategies import Protection
 from pipeline.models.retriever.training import RunSummary, train_task, validate
 from tests.support.retrieval import small_config
 from tests.support.tiny_models import make_tiny_retriever
@@ -44,7 +43,7 @@ class Validations:
         self.weights: list[str] = []
         self._scores, self._remembered = iter(scores), iter(remembered)
         monkeypatch.setattr(training, "validate", self._validate)
-        monkeypatch.setattr(Protection, "remembered", lambda *_: next(self._remembered))
+        monkeypatch.setattr(training, "remembered", lambda *_: next(self._remembered))
 
     def _validate(self, retriever: Retriever, *_: Any, **__: Any) -> dict[str, float]:
         self.weights.append(tensors_digest(retriever.encoder.state_dict()))
@@ -109,8 +108,9 @@ def test_a_single_epoch_is_kept_without_a_validation(
     for epochs, validations in ((1, 0), (2, 2)):
         seen = Validations(monkeypatch, [0.0, 0.0])
         config = small_config(model, max_epochs=epochs, against_forgetting="none")
-        run(tasks[0], config, tmp_path / str(epochs))
+        _, trained = run(tasks[0], config, tmp_path / str(epochs))
         assert len(seen.weights) == validations
+        assert "ewc/penalty" not in trained.curve.measured
 
 
 def test_a_progress_bar_is_drawn_on_a_terminal_and_never_into_a_file(
@@ -136,7 +136,7 @@ def test_dropout_is_on_while_a_task_is_learned(
         modes.update(module.training for module in encoder.modules())
         return embed(encoder, *given, **named)
 
-    monkeypatch.setattr(training, "embed", watched)
+    monkeypatch.setattr(batches, "embed", watched)
     dropping = make_tiny_retriever(tmp_path / "dropping", d_model=32, layers=1, dropout=0.2)
     config = small_config(dropping, max_epochs=2, against_forgetting="none")
     run(tasks[0], config, tmp_path / "run")
