@@ -402,9 +402,7 @@ class Tools:
         """
         settings = await asyncio.to_thread(load, self._instance().config)
         serve = settings.serve
-        token = read_key(
-            credential=serve.token.credential, variable=serve.token.variable, file=serve.token.file
-        )
+        token = read_key(serve.token)
         host = f"[{serve.host}]" if ":" in serve.host else serve.host
         try:
             async with HttpClient(
@@ -502,7 +500,7 @@ def token_of(settings: Settings) -> str:
         CredentialError: there is none, or it cannot be used.
     """
     place = settings.serve.token
-    token = read_key(credential=place.credential, variable=place.variable, file=place.file)
+    token = read_key(place)
     if token is None:
         # Also on this machine alone: otherwise every user here could act as this one, with access to the
         # control socket.

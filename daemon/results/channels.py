@@ -31,6 +31,7 @@ from daemon.settings.schema import Command, Notify, webhook_url
 from pipeline.endpoint.credentials import read_key
 from pipeline.endpoint.errors import CredentialError
 from pipeline.http_client import Answer, HttpClient, NoAnswerError
+from pipeline.jobs.spec import KeyPlace
 from pipeline.redact import redact
 from store.events.service import NotifyChannel, NotifyProblem
 
@@ -112,16 +113,14 @@ def channel(name: NotifyChannel, notify: Notify, *, folder: Path) -> Channel | N
         return CommandChannel(notify.command, folder=folder) if notify.command.run else None
     try:
         if name == "apprise":
-            urls = read_key(
-                credential=APPRISE_CREDENTIAL, variable=APPRISE_VARIABLE, file=notify.apprise.urls_file
-            )
+            urls = read_key(KeyPlace(APPRISE_CREDENTIAL, APPRISE_VARIABLE, notify.apprise.urls_file))
             return AppriseChannel(urls, folder=folder) if urls else None
-        url = notify.webhook.url or read_key(credential=URL_CREDENTIAL, variable=URL_VARIABLE)
+        url = notify.webhook.url or read_key(KeyPlace(URL_CREDENTIAL, URL_VARIABLE))
         if not url:
             return None
         return WebhookChannel(
             url=webhook_url(url),
-            key=read_key(credential=KEY_CREDENTIAL, variable=KEY_VARIABLE),
+            key=read_key(KeyPlace(KEY_CREDENTIAL, KEY_VARIABLE)),
         )
     except CredentialError as error:
         remedy = "correct the file or the variable; the daemon reads it again"

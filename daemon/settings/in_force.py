@@ -10,10 +10,9 @@ from pydantic.fields import FieldInfo
 
 from daemon.settings import Settings
 from daemon.settings.errors import setting_name
-from daemon.settings.schema import TOKEN_CREDENTIAL, TOKEN_VARIABLES, ConfigFile, RepoEntry
+from daemon.settings.schema import ConfigFile, RepoEntry
 from daemon.settings.types import key_of, toml_of
 from pipeline.endpoint.credentials import key_source
-from pipeline.jobs.spec import KeyPlace
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +57,7 @@ def _table(settings: Settings, location: tuple[str | int, ...], values: BaseMode
 
 def token_source(settings: Settings) -> str | None:
     """Describe the source of the GitHub token; never the token."""
-    places = (KeyPlace(TOKEN_CREDENTIAL, name, settings.github.token_file) for name in TOKEN_VARIABLES)
-    return next(filter(None, map(key_source, places)), None)
+    return next(filter(None, map(key_source, settings.github.token_places)), None)
 
 
 def _item(

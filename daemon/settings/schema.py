@@ -40,6 +40,7 @@ from daemon.settings.types import (
 )
 from pipeline.endpoint.credentials import read_key
 from pipeline.jobs.kinds import Kind
+from pipeline.jobs.spec import KeyPlace
 from pipeline.lean.sandbox.hosts import DEFAULT_HOSTS
 
 Sort = Literal["poll", "train", "prove"]
@@ -404,17 +405,18 @@ class GitHub(Section):
     `webhook-secret` or `$EVERLEAN_WEBHOOK_SECRET` is used; without a secret the port stays closed, and
     `everlean status` reports it. Set it with `webhook_port`, on a machine without systemd"""
 
+    @property
+    def token_places(self) -> tuple[KeyPlace, ...]:
+        """The places of the token, the first one before the others."""
+        return tuple(KeyPlace(TOKEN_CREDENTIAL, name, self.token_file) for name in TOKEN_VARIABLES)
+
     def read_token(self) -> str | None:
         """Return the token, read now: systemd's credential, else `token_file`, else the environment.
 
         Raises:
             CredentialError: there is one that cannot be used.
         """
-        result = (
-            read_key(credential=TOKEN_CREDENTIAL, file=self.token_file, variable=name)
-            for name in TOKEN_VARIABLES
-        )
-        return next(filter(None, result), None)
+        return next(filter(None, map(read_key, self.token_places)), None)
 
     def read_webhook_secret(self) -> str | None:
         """Return the webhooks' secret, read now: from the places of the token, by other names.
@@ -422,9 +424,7 @@ class GitHub(Section):
         Raises:
             CredentialError: there is one that cannot be used.
         """
-        return read_key(
-            credential=WEBHOOK_CREDENTIAL, file=self.webhook_secret_file, variable=WEBHOOK_VARIABLE
-        )
+        return read_key(KeyPlace(WEBHOOK_CREDENTIAL, WEBHOOK_VARIABLE, self.webhook_secret_file))
 
 
 class Lean(Section):

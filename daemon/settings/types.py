@@ -30,6 +30,7 @@ from pydantic_core import CoreSchema, core_schema
 
 from pipeline.endpoint.credentials import read_key
 from pipeline.endpoint.errors import CredentialError
+from pipeline.jobs.spec import KeyPlace
 from store.domain.identity import SCP
 from store.domain.identity import repository_key as repository_key
 from store.events.projects import plain_folder
@@ -335,7 +336,7 @@ def key_file(value: str, info: ValidationInfo) -> str:
         return value
     path = os.path.normpath(base_of(info) / Path(value).expanduser())
     try:
-        read_key(file=path, environment={})
+        read_key(KeyPlace(file=path), environment={})
     except CredentialError as error:
         raise ValueError(str(error)) from None
     return path

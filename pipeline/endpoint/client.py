@@ -41,6 +41,7 @@ from pipeline.endpoint.dialect import (
 from pipeline.endpoint.errors import EndpointError, ExternalError, SpendingError, Usage
 from pipeline.endpoint.spending import Reservation, Spending
 from pipeline.http_client import HttpClient, NoAnswerError, NoAnswerReason
+from pipeline.jobs.spec import KeyPlace
 from pipeline.jobs.specs import EndpointSpec
 from pipeline.redact import redact
 from store.backoff import Backoff
@@ -448,5 +449,5 @@ def open_client(spec: EndpointSpec, *, concurrency: int = 4) -> ChatClient:
         ExternalError: the address is invalid, the key cannot be used, the cap cannot be enforced, or paid answers
             cannot be kept.
     """
-    key = read_key(credential=spec.credential, variable=spec.key_variable)
+    key = read_key(KeyPlace(spec.credential, spec.key_variable))
     return ChatClient(spec, concurrency=concurrency, key=key)

@@ -20,16 +20,12 @@ FOLDER = "CREDENTIALS_DIRECTORY"
 _MOST_BYTES = 4096
 
 
-def read_key(
-    *, credential: str = "", variable: str = "", file: str = "", environment: Mapping[str, str] | None = None
-) -> str | None:
-    """Return the key: the daemon's, else systemd's credential, else the file's, else the environment variable's; None
-    if all are missing, since a local server may need none.
+def read_key(place: KeyPlace | None = None, *, environment: Mapping[str, str] | None = None) -> str | None:
+    """Return the key: the daemon's, else the one of its place; None if all are missing, since a local server may need
+    none.
 
     Args:
-        credential: the credential's name, as in `LoadCredential=NAME:/etc/everlean/NAME`; "" for none.
-        variable: the name of an environment variable; "" for none.
-        file: the path of a file with the key as its only line; "" for none.
+        place: of the key; None: the daemon hands it over.
         environment: instead of the process's.
 
     Raises:
@@ -40,19 +36,20 @@ def read_key(
         raise CredentialError(known[KEY_PROBLEM])
     if KEY_PIPE in known:
         return _handed_over(int(known[KEY_PIPE]))
+    place = place or KeyPlace()
     folder = known.get(FOLDER, "")
-    if credential and folder:
-        if credential in (".", "..") or "/" in credential:
+    if place.credential and folder:
+        if place.credential in (".", "..") or "/" in place.credential:
             raise CredentialError(
-                f'"{credential}" is no name of a credential: write the part before ":" in LoadCredential='
+                f'"{place.credential}" is no name of a credential: write the part before ":" in LoadCredential='
             )
-        path = Path(folder) / credential
+        path = Path(folder) / place.credential
         if path.exists():
             return _read_file(path)
-    if file:
-        return _read_file(Path(file))
-    value = known.get(variable, "").strip() if variable else ""
-    return _checked(value, f"the environment variable {variable}") if value else None
+    if place.file:
+        return _read_file(Path(place.file))
+    value = known.get(place.variable, "").strip() if place.variable else ""
+    return _checked(value, f"the environment variable {place.variable}") if value else None
 
 
 def key_source(place: KeyPlace) -> str | None:
@@ -71,7 +68,7 @@ def job_key(place: KeyPlace | None) -> JobKey:
     if place is None:
         return NO_KEY
     try:
-        key = read_key(credential=place.credential, variable=place.variable, file=place.file)
+        key = read_key(place)
     except CredentialError as error:
         return JobKey(problem=str(error), hub=place.hub)
     return JobKey(key, hub=place.hub)

@@ -33,9 +33,7 @@ def read_token(spec: ServeSpec, *, environment: Mapping[str, str] | None = None)
         CredentialError: the token cannot be used, or none is configured and other machines can reach the server.
     """
     place = spec.token
-    token = read_key(
-        credential=place.credential, variable=place.variable, file=place.file, environment=environment
-    )
+    token = read_key(place, environment=environment)
     if token is None and spec.open:
         raise CredentialError(
             f"other machines can reach {spec.host}, and there is no token; name a file with one in [serve] token_file,"

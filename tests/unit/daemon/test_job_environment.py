@@ -112,7 +112,7 @@ def test_the_hub_s_key_reaches_who_names_a_model_of_the_hub_and_no_endpoint(
         (descriptor,) = handed.descriptors
         monkeypatch.delenv("HF_TOKEN")
         monkeypatch.setenv(HUB_PIPE, str(os.dup(descriptor)))
-        assert read_key(variable="EVERLEAN_MODEL_KEY") is None
+        assert read_key(KeyPlace(variable="EVERLEAN_MODEL_KEY")) is None
         take_hub_key()
         assert os.environ["HF_TOKEN"] == KEY
         assert HUB_PIPE not in os.environ
