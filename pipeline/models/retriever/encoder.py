@@ -12,9 +12,10 @@ import copy
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast, get_args
+from typing import Any, Literal, Protocol, TypeAlias, cast, get_args
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -41,13 +42,10 @@ from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.saving import UNREADABLE, check_whole
 from pipeline.models.text import fitting_state
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
 PAD_ID = 0
 EOS_ID = 1
 _BYTE_OFFSET = 3
-Ids: TypeAlias = "npt.NDArray[np.int32]"
+Ids: TypeAlias = npt.NDArray[np.int32]
 
 
 def byte_ids(text: str, max_length: int) -> Ids:

@@ -17,14 +17,12 @@ anything is ranked, so k premises come back wherever k are accessible.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -81,7 +79,7 @@ class EmbeddingIndex:
         keys = [hashlib.sha256(document.encode("utf-8", "surrogatepass")).digest() for document in documents]
         texts = dict(zip(keys, documents, strict=True))
         new = 0
-        with _disk_errors(self.path):
+        try:
             records, rows = self._read()
             if not texts.keys() <= rows.keys():
                 self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -92,6 +90,11 @@ class EmbeddingIndex:
                     new = len(missing)
                     self._append(len(records), missing)
                 records, rows = self._read()
+        except OSError as error:
+            raise LearningError(
+                f"embeddings cannot be kept at {error.filename or self.path} ({error.strerror}). Make room, or give "
+                "back the right to write, then run it again: those that were written before are not computed again"
+            ) from error
         order = np.fromiter((rows[key] for key in keys), dtype=np.int64, count=len(keys))
         stored: npt.NDArray[np.float32] = records["vector"]
         if len(order) and np.array_equal(order, np.arange(order[0], order[0] + len(order))):
@@ -122,17 +125,6 @@ class EmbeddingIndex:
         return records, {key: row for row, key in enumerate(records["document"].tolist())}
 
 
-@contextmanager
-def _disk_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise LearningError(
-            f"embeddings cannot be kept at {error.filename or path} ({error.strerror}). Make room, or give back "
-            "the right to write, then run it again: those that were written before are not computed again"
-        ) from error
-
-
 def embed_texts(
     encoder: Encoder,
     tokens: Tokens,
@@ -158,7 +150,7 @@ def embed_blocks(
     *,
     unit: bool = True,
 ) -> Iterator[Tensor]:
-    """Yield the vectors of some texts after those of the others, while a thread makes the tokens of the next.
+    """Yield the vectors of some texts after those of the others, while a thread makes the tokens of the next ones.
 
     Texts of like length are embedded together, so that little is padding. Matrix products are in bfloat16 if the device
     has it in hardware; pooling and vectors are in float32.
@@ -176,21 +168,15 @@ def embed_blocks(
     device, was_training = encoder.device, encoder.training
     encoder.train(False)
     bfloat16 = computes_in_bfloat16(device)
-
-    def read(block: Sequence[str]) -> tuple[Tensor, Tensor, list[int]]:
-        rows = [tokens(text, max_seq_len) for text in block]
-        ids, mask = tensors_of(rows)
-        # From page-locked memory they are copied while the device computes.
-        pinned = (ids.pin_memory(), mask.pin_memory()) if device.type == "cuda" else (ids, mask)
-        return *pinned, list(map(len, rows))
-
     blocks = [texts[start : start + _BLOCK] for start in range(0, len(texts), _BLOCK)]
+    thread = ThreadPoolExecutor(1, "tokens")
     try:
-        for block, (ids, mask, lengths) in zip(blocks, _ahead(read, blocks), strict=True):
-            there = ids.to(device, non_blocking=True), mask.to(device, non_blocking=True)
+        tokenized = thread.map(lambda block: [tokens(text, max_seq_len) for text in block], blocks)
+        for block, rows in zip(blocks, tokenized, strict=True):
+            ids, mask = tensors_of(rows, device)
             # Embeddings do not depend on the training's precision.
             with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
-                made = embed(encoder, *there, lengths=lengths, unit=unit).float()
+                made = embed(encoder, ids, mask, lengths=list(map(len, rows)), unit=unit).float()
             # A row's sum is not finite if one of its numbers is not, and takes no memory of the matrix's size.
             broken = torch.nonzero(~torch.isfinite(made.sum(dim=1)))
             if len(broken):
@@ -201,23 +187,8 @@ def embed_blocks(
                 )
             yield made
     finally:
+        thread.shutdown(cancel_futures=True)
         encoder.train(was_training)
-
-
-T = TypeVar("T")
-U = TypeVar("U")
-
-
-def _ahead(read: Callable[[T], U], blocks: Iterable[T]) -> Iterator[U]:
-    """Yield the result for each block, while a thread reads the next one."""
-    with ThreadPoolExecutor(1, "tokens") as thread:
-        coming: Future[U] | None = None
-        for block in blocks:
-            due, coming = coming, thread.submit(read, block)
-            if due is not None:
-                yield due.result()
-        if coming is not None:
-            yield coming.result()
 
 
 _AT_ONCE = 64
