@@ -84,7 +84,7 @@ class Quiet(Section):
     poll: Hours = Field((), examples=[["22:00-06:00"]])
     """No scheduled poll. `everlean poll` still polls. Set it to leave the network to others then"""
     train: Hours = Field((), examples=[["mon-fri 08:00-18:00"]])
-    """No training and no evaluation of models begins. Set it to leave the GPU to others then"""
+    """No training of models begins. Set it to leave the GPU to others then"""
     prove: Hours = Field((), examples=[["22:00-06:00"]])
     """No search, no check and no bump begins. Set it to leave the machine to others then"""
 
