@@ -13,8 +13,8 @@ from typing import Any, cast
 from pipeline.endpoint.credentials import take_hub_key
 from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.protocol import JobSpec, Reporter, run_job
-from pipeline.jobs.spec import Spec
 from pipeline.models.ranks import world
+from pipeline.models.training_job import failures
 
 _JOBS: Mapping[Kind, tuple[str, str]] = {
     "train": ("retriever.job", "train"),
@@ -24,7 +24,7 @@ _JOBS: Mapping[Kind, tuple[str, str]] = {
 }
 
 
-def work(spec: JobSpec[Spec], reporter: Reporter) -> dict[str, Any]:
+def work(spec: JobSpec[Any], reporter: Reporter) -> dict[str, Any]:
     """Run the job of the specification's kind.
 
     Raises:
@@ -34,7 +34,8 @@ def work(spec: JobSpec[Spec], reporter: Reporter) -> dict[str, Any]:
     # The libraries of one model are enough.
     module = importlib.import_module(f"pipeline.models.{place}")
     job: Callable[[JobSpec[Any], Reporter], dict[str, Any]] = getattr(module, name)
-    return job(spec, reporter)
+    with failures(spec.parameters.repository):
+        return job(spec, reporter)
 
 
 if __name__ == "__main__":

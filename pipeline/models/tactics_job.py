@@ -15,13 +15,12 @@ from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.finder import Place
 from pipeline.models.tactics.job import TacticsJob
 from pipeline.models.tactics.rows import NO_PREMISES, FindPremises, Row, RowPremises
-from pipeline.models.training_job import configured
 
 
 def train(spec: JobSpec[TrainTacticsSpec], reporter: Reporter) -> dict[str, Any]:
     """Train a tactic model on one task, or with Lean's reward on its goals, and measure it on all tasks so far."""
     order = spec.parameters
-    config, retriever = configured(TacticsConfig.from_dict, order.config), order.retriever
+    config, retriever = TacticsConfig.from_dict(order.config), order.retriever
     premises = NO_PREMISES if retriever is None else row_premises(retriever)
     if not isinstance(order, TrainGrpoSpec):
         return TacticsJob(config, spec, reporter, premises).run()

@@ -22,7 +22,7 @@ import abc
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -68,18 +68,6 @@ _MEASUREMENT = TypeAdapter(Evaluation)
 def stream_of(model: ModelKind) -> str:
     """Return the stream of a model's events."""
     return f"model:{model}"
-
-
-def configured(read: Callable[[Mapping[str, Any]], T], values: Mapping[str, Any]) -> T:
-    """Return a configuration, read from its fields.
-
-    Raises:
-        JobError: the fields are no valid configuration.
-    """
-    try:
-        return read(values)
-    except LearningError as error:
-        raise JobError(error.reason, str(error), deterministic=True) from error
 
 
 @contextmanager
@@ -233,32 +221,25 @@ class TrainingJob(abc.ABC, Generic[C, M]):
             facts=facts,
         )
 
-    def _learn_beside_others(self) -> dict[str, Any]:
-        """Do one process's part of a common training."""
-        join(timeout_s=self.config.to_dict().get("timeout_seconds", _DAY_S))
-        with failures(self.order.repository):
-            self._made(self.task())
-        return {}
-
     def run(self) -> dict[str, Any]:
-        """Train and measure; return the job's summary.
+        """Train and measure; return the job's summary. One process of a common training does its part of it alone.
 
         Raises:
-            JobError: with the reasons in the module's docstring.
+            JobError: an input is missing or damaged.
+            LearningError: see `learn` and `measure`.
+            OSError: the chain's folder cannot be written.
         """
-        order = self.order
         if world() > 1:
-            return self._learn_beside_others()
-        with failures(order.repository):
-            task = self.task()
-            made = self._made(task)
-        with failures(made.checkpoint):
-            body = self._saved(made)
-            # With the job: another job with the same data leads to the same checkpoint.
-            key = (made.checkpoint, self.spec.job)
-            self.reporter.events([Recorded(stream_of(self.model), body, key)])
-            earlier = (TaskData(one.name, one.dataset) for one in order.tasks)
-            unmeasured = self._measure_all(made.checkpoint, [*earlier, task])
+            join(timeout_s=self.config.to_dict().get("timeout_seconds", _DAY_S))
+            self._made(self.task())
+            return {}
+        task = self.task()
+        made = self._made(task)
+        # With the job: another job with the same data leads to the same checkpoint.
+        key = (made.checkpoint, self.spec.job)
+        self.reporter.events([Recorded(stream_of(self.model), self._saved(made), key)])
+        earlier = (TaskData(one.name, one.dataset) for one in self.order.tasks)
+        unmeasured = self._measure_all(made.checkpoint, [*earlier, task])
         return {
             "checkpoint": made.checkpoint,
             "dataset": str(task.dataset),

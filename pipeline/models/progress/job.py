@@ -28,7 +28,7 @@ from pipeline.models.progress.steps import Dataset, Row, digest_of, held_back, r
 from pipeline.models.progress.training import ProgressTraining
 from pipeline.models.replay import Replay, chosen, version_before
 from pipeline.models.running import Reports, make_checkpoint
-from pipeline.models.training_job import OnStep, TrainingJob, configured
+from pipeline.models.training_job import OnStep, TrainingJob
 from store.events.models import ModelKind
 
 METRICS = ("mae", "mse", "within_1")
@@ -142,4 +142,4 @@ class ProgressJob(TrainingJob[ProgressConfig, ProgressModel]):
 
 def train(spec: JobSpec[TrainSpec], reporter: Reporter) -> dict[str, Any]:
     """Train a progress model on one task and measure it on all tasks so far."""
-    return ProgressJob(configured(ProgressConfig.from_dict, spec.parameters.config), spec, reporter).run()
+    return ProgressJob(ProgressConfig.from_dict(spec.parameters.config), spec, reporter).run()

@@ -19,7 +19,7 @@ from pipeline.models.retriever.config import RetrieverConfig, for_a_job
 from pipeline.models.retriever.index import Retriever, load_retriever
 from pipeline.models.retriever.learning import learn, measure
 from pipeline.models.retriever.training import tensorboard
-from pipeline.models.training_job import OnStep, StepReports, TrainingJob, configured
+from pipeline.models.training_job import OnStep, StepReports, TrainingJob
 from store.events.models import ModelKind
 
 
@@ -59,4 +59,4 @@ class RetrieverJob(TrainingJob[RetrieverConfig, Retriever]):
 
 def train(spec: JobSpec[TrainRetrieverSpec], reporter: Reporter) -> dict[str, Any]:
     """Train a retriever on one task and measure it on all tasks so far."""
-    return RetrieverJob(configured(for_a_job, spec.parameters.config), spec, reporter).run()
+    return RetrieverJob(for_a_job(spec.parameters.config), spec, reporter).run()
