@@ -19,7 +19,6 @@ import json
 import lzma
 import random
 import re
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -92,10 +91,18 @@ def corpus_of(docs: Sequence[str]) -> Corpus:
         return Corpus(file.name)
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A ranking's measures of each theorem (the mean of the seeds), and the processor's seconds for all of them."""
+
+    rated: Sequence[tuple[float, ...]]
+    seconds: float
+
+
 def measure(
     repository: Repository, *, theorems: int, seed: int, train: int, folder: Path
-) -> dict[str, dict[str, float]]:
-    """Return a repository's means in percent by ranking and metric, ± of recall@10, and `ms` a goal."""
+) -> tuple[int, dict[str, Found]]:
+    """Return a repository's number of premises, and each way's measures of the drawn theorems."""
     corpus = corpus_of(repository.docs)
     asked = random.Random(seed).sample(repository.queries, min(theorems, len(repository.queries)))
     nameless: dict[str, list[int]] = {}
@@ -109,36 +116,27 @@ def measure(
         result[used] = True
         return result
 
+    def rated(rank: Rank, query: Query) -> tuple[float, ...]:
+        return rate(tuple(sorted(query[1])), rank(query, allowed(query)), retrieved=_RETRIEVED)
+
     ways: dict[str, list[Rank]] = {}
     for name, make in SELECTORS.items():
         selector = make(corpus)
         ways[name] = [lambda query, may, by=selector: by.rank(query[0], may, _RETRIEVED)]  # type: ignore[misc]
-    if train and repository.learned:
+    if train and not repository.learned:
+        raise SystemExit(
+            f"{repository.name} has no proofs to train on: --train takes folders of `benchmark make`"
+        )
+    if train:
         ways["trained"] = [_trained(repository, corpus, one, folder) for one in range(train)]
         ways["fused"] = [_fused(ways["bm25"][0], rank) for rank in ways["trained"]]
-    result = {"": {"premises": float(len(corpus)), "theorems": float(len(asked))}}
-    names = metrics_of(_RETRIEVED)
+    result = {}
     for way, each in ways.items():
         begun = time.process_time()
-        rated = [
-            tuple(
-                statistics.fmean(of)
-                for of in zip(
-                    *(
-                        rate(tuple(sorted(query[1])), rank(query, allowed(query)), retrieved=_RETRIEVED)
-                        for rank in each
-                    ),
-                    strict=True,
-                )
-            )
-            for query in asked
-        ]
-        took = time.process_time() - begun
-        measured = summarise(rated, range(len(rated)), seed=seed, names=names)
-        result[way] = {name: 100 * measured[name] for name in _SHOWN}
-        result[way]["±"] = 50 * (measured["recall@10_high"] - measured["recall@10_low"])
-        result[way]["ms"] = 1000 * took / len(asked) / len(each)
-    return result
+        of_theorems = [np.mean([rated(rank, query) for rank in each], axis=0) for query in asked]
+        took = (time.process_time() - begun) / len(each)
+        result[way] = Found([tuple(one.tolist()) for one in of_theorems], took)
+    return len(corpus), result
 
 
 def _statement(text: str, after: str) -> str:
@@ -222,33 +220,35 @@ def main() -> None:
     ways = [*SELECTORS, *(("trained", "fused") if arguments.train else ())]
     print(f"| {', '.join(_SHOWN)} | premises | theorems | {' | '.join(ways)} | BM25 ms a goal |")
     print("|---" * (4 + len(ways)) + "|")
-    rows: list[Mapping[str, Mapping[str, float]]] = []
+    premises, together = 0, {way: Found([], 0.0) for way in ways}
     with tempfile.TemporaryDirectory() as scratch:
         for folder in arguments.folders:
             for repository in repositories(folder):
-                result = measure(
+                known, found = measure(
                     repository,
                     theorems=arguments.theorems,
                     seed=arguments.seed,
                     train=arguments.train,
                     folder=Path(scratch),
                 )
-                rows.append(result)
-                _print(repository.name, result, ways)
-    means = {
-        way: {key: statistics.fmean(row[way][key] for row in rows) for key in rows[0][way]} for way in ways
-    }
-    sums = {key: sum(row[""][key] for row in rows) for key in ("premises", "theorems")}
-    _print("mean", {"": sums, **means}, ways)
+                _print(repository.name, known, found, ways)
+                premises += known
+                for way, before in together.items():
+                    here = found[way]
+                    together[way] = Found([*before.rated, *here.rated], before.seconds + here.seconds)
+    _print("all", premises, together, ways)
 
 
-def _print(name: str, result: Mapping[str, Mapping[str, float]], ways: Sequence[str]) -> None:
-    cells = [
-        f"{' / '.join(f'{result[way][one]:.1f}' for one in _SHOWN)} (± {result[way]['±']:.1f})"
-        for way in ways
-    ]
-    counts = f"{result['']['premises']:,.0f} | {result['']['theorems']:,.0f}"
-    print(f"| {name} | {counts} | {' | '.join(cells)} | {result['bm25']['ms']:.1f} |", flush=True)
+def _print(name: str, premises: int, found: Mapping[str, Found], ways: Sequence[str]) -> None:
+    words = found["bm25"]
+    n = len(words.rated)
+    cells = []
+    for way in ways:
+        means = summarise(found[way].rated, range(n), seed=0, names=metrics_of(_RETRIEVED))
+        half = 50 * (means["recall@10_high"] - means["recall@10_low"])
+        cells.append(f"{' / '.join(f'{100 * means[one]:.1f}' for one in _SHOWN)} (± {half:.1f})")
+    shown = f"{premises:,} | {n:,} | {' | '.join(cells)} | {1000 * words.seconds / n:.1f}"
+    print(f"| {name} | {shown} |", flush=True)
 
 
 if __name__ == "__main__":
