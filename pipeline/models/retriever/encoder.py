@@ -11,6 +11,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, cast, get_args
 
@@ -25,6 +26,7 @@ from transformers import (
     AutoTokenizer,
     ByT5Tokenizer,
     PreTrainedModel,
+    PreTrainedTokenizerBase,
     T5Config,
     T5EncoderModel,
 )
@@ -304,13 +306,19 @@ def load_tokens(model: str | Path) -> Tokens:
             f"the tokenizer of {model} does not know the letters of {_PROBE!r}: its vocabulary is missing. Copy the "
             "tokenizer's files from where the weights are from"
         )
-    most = min(tokenizer.model_max_length, _positions(config))
+    return _OwnTokens(tokenizer, min(tokenizer.model_max_length, _positions(config)))
 
-    def ids(text: str, max_length: int) -> Ids:
-        row = tokenizer(text, truncation=True, max_length=min(max_length, most))["input_ids"]
+
+@dataclass(frozen=True, slots=True)
+class _OwnTokens:
+    """A model's own tokenizer, and its most tokens. It can be pickled, for the processes of a loader."""
+
+    tokenizer: PreTrainedTokenizerBase
+    most: int
+
+    def __call__(self, text: str, max_length: int) -> Ids:
+        row = self.tokenizer(text, truncation=True, max_length=min(max_length, self.most))["input_ids"]
         return np.asarray(row, dtype=np.int32)
-
-    return ids
 
 
 def _positions(config: Any) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,11 @@ def test_a_text_is_cut_to_the_positions_that_a_model_has(bert: Path) -> None:
     encoder, tokens = load_encoder(bert), load_tokens(bert)
     assert len(tokens("x" * 500, 512)) == 64
     assert embed_texts(encoder, tokens, ["x" * 500], 512).shape == (1, 32)
+
+
+def test_its_tokenizer_can_be_sent_to_the_processes_of_a_loader(bert: Path) -> None:
+    tokens = load_tokens(bert)
+    assert pickle.loads(pickle.dumps(tokens))(TEXTS[0], 9).tolist() == tokens(TEXTS[0], 9).tolist()
 
 
 def test_roberta_s_positions_begin_behind_the_padding_s_number(bert: Path, tmp_path: Path) -> None:
