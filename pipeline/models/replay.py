@@ -11,6 +11,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple
+from itertools import islice, zip_longest
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
@@ -84,18 +85,12 @@ class Replay(Generic[T]):
             share: of all rows, new and replayed, that of the replayed ones, below 1; less if there are too few.
         """
         wanted = round(new * share / (1 - share))
-        left = {
-            name: list(_random(self._seed, _ORDER, number).permutation(len(own)))
+        shuffled = [
+            [(name, own[at]) for at in _random(self._seed, _ORDER, number).permutation(len(own))]
             for number, (name, own) in enumerate(self.tasks.items())
-        }
-        result: list[tuple[str, T]] = []
-        number = 0
-        while len(result) < wanted and any(left.values()):
-            name = self.turn(number)
-            number += 1
-            if left[name]:
-                result.append((name, self.tasks[name][left[name].pop()]))
-        return result
+        ]
+        in_turn = (one for turn in zip_longest(*shuffled) for one in turn if one is not None)
+        return list(islice(in_turn, wanted))
 
 
 def replayable(task: TaskData, earlier: Sequence[TaskData], config: Config) -> list[TaskData]:

@@ -107,7 +107,7 @@ def accepted(view: sqlite3.Connection, log: LogReader, *, repositories: Collecti
                 proof=row.proof,
             )
             known = result.setdefault(row.repository, {})
-            for step in of_steps(steps, like):
+            for step in of_steps(steps, like, Counter()):
                 known.setdefault((step.state, step.tactic), step)
     return AcceptedProofs(
         {repository: tuple(known.values()) for repository, known in sorted(result.items())}, dict(left_out)

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pipeline.lean.goal_text import NO_GOALS
 from pipeline.lean.tactic_text import read_tactic
-from pipeline.models.datasets import Position, Tactic, TaskData, theorems
+from pipeline.models.datasets import Position, TaskData, theorems
 from pipeline.models.errors import NothingToLearnError
 from pipeline.models.text import without_marks
 from store.domain.records import holds_sorry
@@ -122,14 +122,9 @@ def read_rows(path: Path) -> Rows:
     proofs = 0
     for proved in theorems(path):
         proofs += 1
-        url, commit = proved.url or "", proved.commit or ""
-        for at, (state, tactic, flaw) in enumerate(map(_read, proved.traced_tactics)):
-            if flaw is None:
-                rows.append(
-                    Row(state, tactic, proved.full_name, proved.file_path, at, url, commit, proved.start)
-                )
-            else:
-                skipped[flaw] += 1
+        where = proved.full_name, proved.file_path, 0, proved.url or "", proved.commit or "", proved.start
+        steps = [(one.state_before, one.tactic) for one in proved.traced_tactics]
+        rows += of_steps(steps, Row("", "", *where), skipped)
     result = Rows(tuple(rows), proofs, dict(skipped))
     if not rows:
         raise NothingToLearnError(
@@ -138,29 +133,18 @@ def read_rows(path: Path) -> Rows:
     return result
 
 
-def of_steps(steps: Iterable[tuple[str, str]], like: Row) -> list[Row]:
-    """Return the rows of a proof's steps, from its states and tactics; unusable ones are left out."""
-    read = (_read_texts(state, tactic) for state, tactic in steps)
-    return [
-        replace(like, state=state, tactic=tactic, step=at)
-        for at, (state, tactic, flaw) in enumerate(read)
-        if flaw is None
-    ]
-
-
-def _read(step: Tactic) -> tuple[str, str, str | None]:
-    """Return a step's state, its tactic, and the reason for leaving it out, if any."""
-    return _read_texts(without_marks(step.state_before), without_marks(step.tactic))
-
-
-def _read_texts(state: str, text: str) -> tuple[str, str, str | None]:
-    state = state.strip()
-    answer = read_tactic(text)
-    reason = None
-    if holds_sorry(text):
-        reason = SORRY
-    elif not state or state == NO_GOALS or answer.flaw == "empty":
-        reason = EMPTY
-    elif answer.flaw is not None:
-        reason = UNREADABLE
-    return state, answer.tactic, reason
+def of_steps(steps: Iterable[tuple[str, str]], like: Row, skipped: Counter[str]) -> list[Row]:
+    """Return the rows of a proof's steps, from its states and tactics; unusable ones are counted by reason."""
+    rows: list[Row] = []
+    for at, (before, text) in enumerate(steps):
+        state, tactic = without_marks(before).strip(), without_marks(text)
+        answer = read_tactic(tactic)
+        if holds_sorry(tactic):
+            skipped[SORRY] += 1
+        elif not state or state == NO_GOALS or answer.flaw == "empty":
+            skipped[EMPTY] += 1
+        elif answer.flaw is not None:
+            skipped[UNREADABLE] += 1
+        else:
+            rows.append(replace(like, state=state, tactic=answer.tactic, step=at))
+    return rows
