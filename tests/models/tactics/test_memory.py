@@ -16,7 +16,7 @@ from pipeline.models.config import TacticsConfig
 from pipeline.models.errors import ConfigError, ModelError
 from pipeline.models.libraries import DType, check_finite
 from pipeline.models.running import CHECKPOINTING, Saves
-from pipeline.models.tactics import memory
+from pipeline.models.tactics import training as tactics_training
 from pipeline.models.tactics.grpo import RewardTraining
 from pipeline.models.tactics.rows import Row
 from pipeline.models.tactics.training import TacticTraining
@@ -117,7 +117,7 @@ def test_a_model_that_cannot_fit_is_refused_by_arithmetic_before_it_is_loaded(
     folder = tmp_path / "large"
     shutil.copytree(causal, folder, ignore=shutil.ignore_patterns("*.safetensors"))
     (folder / "config.json").write_text(json.dumps(SEVEN_BILLION))
-    monkeypatch.setattr(memory, "memory_of", lambda _device: has_gb * 2**30)
+    monkeypatch.setattr(tactics_training, "memory_of", lambda _device: has_gb * 2**30)
     lora = LoraConfig(r=4, target_modules="all-linear", task_type="CAUSAL_LM") if adapter else None
     with pytest.raises(ConfigError if refused else ModelError, match=refused or "cannot be loaded"):
         training(start=folder, adapter=lora, dtype=dtype)
