@@ -11,7 +11,8 @@ import hashlib
 import json
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pipeline.endpoint.dialect import Ask
@@ -31,7 +32,7 @@ class PaidAnswers:
             AnswersError: the folder is not writable: an answer that cannot be kept is not paid for.
         """
         self._folder = folder
-        try:
+        with self._usable():
             folder.parent.mkdir(parents=True, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)  # private projects' proofs
             with tempfile.TemporaryFile(dir=folder):  # it is writable
@@ -40,8 +41,6 @@ class PaidAnswers:
                 with suppress(FileNotFoundError):  # another process may sweep, too
                     if time.time() - path.stat().st_mtime > KEPT_S:
                         path.unlink()
-        except OSError as error:
-            raise self._failure(error) from error
 
     def get(self, name: str) -> bytes | None:
         """Return the reply to an earlier request (`request_name`), if any.
@@ -49,12 +48,9 @@ class PaidAnswers:
         Raises:
             AnswersError: the reply is unreadable.
         """
-        try:
+        with self._usable(), suppress(FileNotFoundError):
             return (self._folder / name).read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise self._failure(error) from error
+        return None
 
     def put(self, name: str, reply: bytes) -> None:
         """Keep a reply.
@@ -62,16 +58,18 @@ class PaidAnswers:
         Raises:
             AnswersError: the reply cannot be written.
         """
-        try:
+        with self._usable():
             write_whole(self._folder / name, reply)
-        except OSError as error:
-            raise self._failure(error) from error
 
-    def _failure(self, error: OSError) -> AnswersError:
-        return AnswersError(
-            f"the paid answers in {self._folder} cannot be kept ({error.strerror}). Make room, or let this user write"
-            " there"
-        )
+    @contextmanager
+    def _usable(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise AnswersError(
+                f"the paid answers in {self._folder} cannot be kept ({error.strerror}). Make room, or let this user "
+                "write there"
+            ) from error
 
 
 def request_name(url: str, model: str, ask: Ask, count: int) -> str:

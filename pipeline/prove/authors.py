@@ -143,7 +143,7 @@ class HFAuthor(Batching[Prompt, list[Completion]]):
         temperature: of sampling; a single answer is the likeliest.
         enable_thinking: whether the model thinks before it answers.
         """
-        super().__init__(generator.complete, name="author")
+        super().__init__(generator.complete)
         self._generator = generator
         self._answer_tokens = min(max_tokens, generator.positions // 2)
         self._prompt_tokens = min(_PROMPT_TOKENS, generator.positions - self._answer_tokens)

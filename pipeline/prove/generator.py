@@ -132,7 +132,7 @@ class ProgressRemaining(Batching[Step, float]):
 
     def __init__(self, model: Predicting) -> None:
         """Hold a model for exclusive use while the context is open."""
-        super().__init__(model.predict, at_once=_RATED, name="progress")
+        super().__init__(model.predict, at_once=_RATED)
         self._failed = False
 
     async def remaining(self, steps: Sequence[Step]) -> list[float]:

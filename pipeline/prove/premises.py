@@ -33,7 +33,7 @@ class Retrieval(Batching["tuple[str, Place]", "tuple[Premise, ...]"]):
 
     def __init__(self, finder: Finder) -> None:
         """Hold a finder for exclusive use while the context is open."""
-        super().__init__(finder.find, at_once=_BATCH, name="retriever")
+        super().__init__(finder.find, at_once=_BATCH)
 
     def at(self, place: Place) -> Find:
         """Return the lookup for the states of a declaration at that place."""

@@ -506,7 +506,7 @@ class HFProver(Prover):
             return await _unseen(ask, author.write)
 
     def _start(self) -> _Model:
-        service = Batching(self.generator.suggest, name="generator")
+        service = Batching(self.generator.suggest)
         return _Model(service.ask, service)
 
 
@@ -551,7 +551,7 @@ class RetrievalProver(Prover):
         )
 
     def _start(self) -> _Model:
-        retrieval, service = Retrieval(self._finder), Batching(self.generator.suggest, name="generator")
+        retrieval, service = Retrieval(self._finder), Batching(self.generator.suggest)
         return _Model(service.ask, retrieval, service, retrieval=retrieval)
 
 

@@ -237,7 +237,7 @@ async def _by_generator(
     generator = rung.generator
     decoding = Decoding(candidates=generator.candidates)
     model = await asyncio.to_thread(_generator, generator, repository)
-    service = await open_.enter_async_context(Batching(model.suggest, name="generator"))
+    service = await open_.enter_async_context(Batching(model.suggest))
     answering = ModelHealth(alone=False)
     remaining = None
     scoring = ModelScoring()

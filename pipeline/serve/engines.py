@@ -94,9 +94,7 @@ class _Batched(Generic[Q, A]):
 
         self.provenance = terms.provenance
         self._name = name
-        self._service: Batching[Q, A] = Batching(
-            counted, at_once=limits.batch, wait_s=limits.batch_wait_s, name=f"model:{name}"
-        )
+        self._service: Batching[Q, A] = Batching(counted, at_once=limits.batch, wait_s=limits.batch_wait_s)
 
     async def start(self) -> None:
         await self._service.start()

@@ -21,7 +21,6 @@ from __future__ import annotations
 import asyncio
 import collections
 import logging
-import time
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -188,10 +187,9 @@ class LeanReward:
         """Judge the tactics of each goal in a session, all goals at once; unjudged ones are missing."""
         if self._pool is None:
             self._pool = ReplPool(self._limits)
-        deadline = time.monotonic() + self._batch_timeout_s
         result: dict[tuple[tuple[GoalContext, str], str], Outcome] = {}
         tasks = [
-            asyncio.create_task(self._judge_goal(goal, list(tactics), result, deadline))
+            asyncio.create_task(self._judge_goal(goal, list(tactics), result))
             for goal, tactics in waiting.items()
         ]
         _, late = await asyncio.wait(tasks, timeout=self._batch_timeout_s)
@@ -210,7 +208,6 @@ class LeanReward:
         goal: tuple[GoalContext, str],
         tactics: Sequence[str],
         found: dict[tuple[tuple[GoalContext, str], str], Outcome],
-        deadline: float,
     ) -> None:
         place, state = goal
         stated = statement(state)
@@ -225,8 +222,6 @@ class LeanReward:
                 if root is None:
                     return
                 for tactic in tactics:
-                    if time.monotonic() >= deadline:
-                        return
                     found[goal, tactic] = await self._try(session, place, stated, root, tactic)
         except SetupFailed as error:
             self._leave_out(place, state, f"Lean refuses the text before its theorem: {error}")

@@ -40,13 +40,11 @@ class Batching(Generic[Q, A]):
         *,
         at_once: int = AT_ONCE,
         wait_s: float = WAIT_S,
-        name: str = "model",
     ) -> None:
         """Args:
         answer: answers a batch, in its order; called in a thread of its own, never twice at once.
         at_once: the most requests of a batch.
         wait_s: the first request's wait for others while the model is idle.
-        name: of the thread.
         """
         self._model = answer
         self._at_once = at_once
@@ -54,7 +52,7 @@ class Batching(Generic[Q, A]):
         self._waiting: list[tuple[Q, asyncio.Future[A]]] = []
         self._changed = asyncio.Event()
         self._closed = False
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="model")
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
