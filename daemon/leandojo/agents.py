@@ -48,7 +48,7 @@ from store.view import model_queries, queries, trace_queries
 from store.view.rows import CheckpointRow, EvaluationRow, JobRow, SorryRow
 
 if TYPE_CHECKING:
-    from pipeline.models.retriever.compat import TrainingConfig
+    from pipeline.models.retriever.config import TrainingConfig
     from pipeline.models.trainers import RepositoryTrainer
 
 TO_TRACE: frozenset[Kind] = frozenset({"scan", "build", "trace"})
@@ -647,7 +647,7 @@ class LeanAgent(BaseAgent):
         """
         super().__init__(database_path, prover_config=prover_config, **others)
         # Not at the top: the other agents need none of it.
-        from pipeline.models.retriever.compat import TrainingConfig
+        from pipeline.models.retriever.config import TrainingConfig
 
         train = self.settings.train
         config = training_config or TrainingConfig.from_dict(train.retriever)

@@ -21,11 +21,7 @@ from daemon.leandojo.session import AgentError
 PACKAGE = "lean_dojo_v2"
 _AGENTS, _TRACING, _SCRIPTS = "daemon.leandojo.agents", "daemon.leandojo.tracing", "daemon.leandojo.scripts"
 _TRAINERS = "pipeline.models.trainers"
-_PROVERS, _RETRIEVER, _RECORDS = (
-    "pipeline.prove.provers",
-    "pipeline.models.retriever.compat",
-    "store.leandojo",
-)
+_PROVERS, _RECORDS = "pipeline.prove.provers", "store.leandojo"
 
 NAMES: Mapping[str, Mapping[str, str]] = {
     "agent.base_agent": {"BaseAgent": _AGENTS},
@@ -34,14 +30,14 @@ NAMES: Mapping[str, Mapping[str, str]] = {
     "agent.external_agent": {"ExternalAgent": _AGENTS},
     "trainer.sft_trainer": {"SFTTrainer": _TRAINERS},
     "trainer.grpo_trainer": {"GRPOTrainer": _TRAINERS},
-    "trainer.retrieval_trainer": {"RetrievalTrainer": _RETRIEVER},
+    "trainer.retrieval_trainer": {"RetrievalTrainer": _TRAINERS},
     "trainer.progress_trainer": {"ProgressTrainer": _TRAINERS},
     "prover.base_prover": {"BaseProver": f"{_PROVERS}:Prover"},
     "prover.hf_prover": {"HFProver": _PROVERS},
     "prover.retrieval_prover": {"RetrievalProver": _PROVERS},
     "prover.external_prover": {"ExternalProver": _PROVERS},
     "lean_agent": {"main": f"{_SCRIPTS}:lean_agent"},
-    "lean_agent.config": {"ProverConfig": _AGENTS, "TrainingConfig": _RETRIEVER},
+    "lean_agent.config": {"ProverConfig": _AGENTS, "TrainingConfig": "pipeline.models.retriever.config"},
     "database.dynamic_database": {"DynamicDatabase": _TRACING},
     "database.models.repository": {"Repository": _RECORDS},
     "database.models.theorems": {"Theorem": _RECORDS},

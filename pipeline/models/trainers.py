@@ -22,14 +22,16 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from accelerate import PartialState
+from lightning_fabric.loggers.logger import Logger
 from peft import PeftConfig
 from pydantic.dataclasses import dataclass
 from transformers import TrainerCallback
@@ -38,22 +40,31 @@ from pipeline.jobs.specs import GrpoSpec
 from pipeline.models.chain import Chain, Step
 from pipeline.models.config import STRICT, Device, ProgressConfig, TacticsConfig
 from pipeline.models.datasets import TaskData
-from pipeline.models.errors import CheckpointError, ConfigError, NothingToLearnError
+from pipeline.models.errors import CheckpointError, ConfigError, DatasetError, NothingToLearnError
 from pipeline.models.libraries import DType, device_of
+from pipeline.models.measures import Evaluation
 from pipeline.models.model_files import Checkpoint, locked_folder, read_checkpoint, start_of
 from pipeline.models.progress.steps import read_dataset
 from pipeline.models.progress.training import ProgressTraining
 from pipeline.models.ranks import is_first, meet, of_first, world
+from pipeline.models.retriever.config import RetrieverConfig, TrainingConfig
+from pipeline.models.retriever.learning import learn, measure
 from pipeline.models.running import FitResult, Reports, Training, make_checkpoint, trackers
 from pipeline.models.tactics.goals import Places, place_here
 from pipeline.models.tactics.models import MAX_SEQ_LEN
 from pipeline.models.tactics.reward import REWARDS, LeanReward
 from pipeline.models.tactics.rows import digest_of, read_rows
 from pipeline.models.tactics.training import FineTuning
-from store.files import sync
+from store.files import sync, write_whole
 from store.leandojo import DynamicDatabase, Repository
 
 LEAN: Literal["lean"] = "lean"
+_RAID = Path(os.environ.get("RAID_DIR") or "raid")
+DATA = _RAID / "data"
+CHECKPOINTS = _RAID / "checkpoints"
+"""LeanDojo's CHECKPOINT_DIR."""
+HEAD = "HEAD"
+_INDICES = ".indices"
 ONE_PASS = GrpoSpec(max_steps=None)
 _log = logging.getLogger(__name__)
 
@@ -359,6 +370,186 @@ class GRPOTrainer(RepositoryTrainer):
             adapter=self.lora_config,
             dtype=self.config.dtype,
         )
+
+
+class RetrievalTrainer:
+    """LeanDojo-v2's `RetrievalTrainer`: repository after repository, each together with those before it.
+
+    A file HEAD in the folder of checkpoints names the last one. After each repository the test split is measured.
+    """
+
+    def __init__(
+        self,
+        config: TrainingConfig | None = None,
+        checkpoints: str | Path = CHECKPOINTS,
+        *,
+        loggers: Sequence[Logger] = (),
+        say: Callable[[str], object] = print,
+    ) -> None:
+        """Args:
+        config: how to train; None for LeanDojo's defaults.
+        checkpoints: the folder of the chain.
+        loggers: Lightning's, which are given the curve of each run.
+        say: takes a line of text for each repository; only the program itself calls it, not the processes of further
+        GPUs.
+
+        Raises:
+            ConfigError: the configuration has "replay", which has no rows if everything is learned again.
+        """
+        self._loggers = loggers
+        self.config = config or TrainingConfig()
+        self._ours = self.config.translated()
+        if "replay" in self._ours.ways:
+            raise ConfigError(
+                f"against_forgetting is {self._ours.against_forgetting!r}: here each repository is learned together "
+                'with those before it, so that nothing is left to replay. Take "ewc" or "ewc+average", or LeanAgent'
+            )
+        self.chain = Chain(Path(checkpoints))
+        self._first = is_first()
+        self._say = say if self._first else (lambda _line: None)
+
+    @property
+    def head(self) -> str | None:
+        """The id of the chain's last checkpoint; None before the first.
+
+        Raises:
+            CheckpointError: HEAD cannot be read.
+        """
+        try:
+            return (self.chain.folder / HEAD).read_text(encoding="ascii").strip()
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise CheckpointError(f"{self.chain.folder / HEAD} cannot be read ({error})") from error
+
+    def train(
+        self,
+        repos: Sequence[Repository],
+        database: DynamicDatabase,
+        data_path: str | Path = DATA / "merged",
+        model_checkpoint_path: str | Path | None = None,
+    ) -> list[Checkpoint]:
+        """Learn repositories in this order, each with those before it, from the checkpoint of the one before it.
+
+        The dataset is that of all up to it, in `data_path`. The first begins at HEAD; without one at the newest `.ckpt`
+        file of LeanDojo's in the folder of checkpoints; without that at `config.model_name`. What HEAD learned with
+        this configuration is not learned again.
+
+        Args:
+            repos: of the database.
+            database: exports the datasets.
+            data_path: the folder for them; corpus.jsonl and random/ lie in it.
+            model_checkpoint_path: the first one's start instead: a checkpoint of the chain, a folder, a hub name, or a
+                `.ckpt` file of LeanDojo's.
+
+        Returns:
+            the checkpoints made in this call.
+
+        Raises:
+            LearningError: a dataset or a checkpoint cannot be used, the loss diverged, or the disk is full. Earlier
+                checkpoints stay, and a repeated call continues after them.
+            ValueError: a repository is not in the database.
+        """
+        parent, config, known = self._begin(model_checkpoint_path)
+        learned: list[Checkpoint] = []
+        for number, repo in enumerate(repos):
+            name = f"{repo.url}@{repo.commit}"
+            if name in known:
+                self._say(f"{name}: learned before")
+                continue
+            task = self._export(name, repos[: number + 1], database, Path(data_path))
+            made = learn(task, self.chain, config, parent=parent, loggers=self._loggers)
+            parent = made.checkpoint
+            self._set_head(parent)
+            self._say(f"{name}: checkpoint {parent}")
+            for warning in made.warnings:
+                self._say(f"{name}: {warning}")
+            self._measure(self.chain.path(parent), task)
+            learned.append(made)
+            if not self._first:
+                shutil.rmtree(task.dataset)
+        return learned
+
+    def evaluate(self, dataset_path: str | Path | None = None) -> dict[str, Evaluation]:
+        """Measure HEAD (or `config.model_name` without one) on every dataset below a folder, and report each.
+
+        Args:
+            dataset_path: the folder; None for raid/data. A dataset is a folder with random/test.json and corpus.jsonl.
+
+        Returns:
+            by the dataset's path below the folder, without those that have no premise in the test split.
+
+        Raises:
+            LearningError: a dataset or the checkpoint cannot be used, or there is no dataset.
+        """
+        root = DATA if dataset_path is None else Path(dataset_path)
+        datasets = sorted(path.parent.parent for path in root.rglob("random/test.json"))
+        if not datasets:
+            raise DatasetError(f"{root} has no dataset: no folder below it has random/test.json")
+        head = self.head
+        model = self._ours.model_name if head is None else self.chain.path(head)
+        if head is not None:
+            self.chain.read(head, verify=True)
+        tasks = [TaskData(dataset.relative_to(root).as_posix(), dataset) for dataset in datasets]
+        measured = {task.name: self._measure(model, task) for task in tasks}
+        return {name: found for name, found in measured.items() if found is not None}
+
+    def _export(
+        self, name: str, repos: Sequence[Repository], database: DynamicDatabase, folder: Path
+    ) -> TaskData:
+        if not self._first:
+            # Another process may still read the dataset of the repository before: each has a copy of its own.
+            folder = folder.with_name(f".{folder.name}-{os.environ['LOCAL_RANK']}")
+        database.export_merged_data(repos, folder)
+        about = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
+        return TaskData(name, folder, int(about["everlean"]["position"]))
+
+    def _begin(self, model: str | Path | None) -> tuple[str | None, RetrieverConfig, Collection[str]]:
+        """Return the first repository's parent, the configuration, and the repositories that HEAD learned under it."""
+        head = self.head
+        if model is None and head is not None:
+            links = self.chain.ancestors(head)
+            config = replace(self._ours, model_name=links[-1].base)
+            same = [
+                one
+                for one in links
+                if RetrieverConfig.of_checkpoint(one.config).content() == config.content()
+            ]
+            return head, config, {one.task for one in same}
+        if model is None:
+            files = self.chain.folder.glob("*.ckpt")
+            model = max(files, key=lambda path: path.stat().st_mtime, default=None)
+            if model is None:
+                return None, self._ours, ()
+            self._say(f"training begins at {model}, which LeanDojo wrote")
+        path = Path(model)
+        if path.parent.resolve() == self.chain.folder.resolve() and self.chain.has(path.name):
+            return path.name, self._ours, ()
+        return None, replace(self._ours, model_name=str(model)), ()
+
+    def _measure(self, model: str | Path, task: TaskData) -> Evaluation | None:
+        """Measure a model on a task's test split, and report it; None if the split has nothing to measure."""
+        try:
+            found = measure(model, task, self._ours, indices=self.chain.folder / _INDICES)
+        except NothingToLearnError as error:
+            self._say(f"{task.name}: {error}")
+            return None
+        first, ten, reciprocal = (found.metrics[name] for name in ("recall@1", "recall@10", "mrr"))
+        self._say(
+            f"{task.name}: R@1 = {100 * first:.2f} %, R@10 = {100 * ten:.2f} %, MRR = {reciprocal:.4f} "
+            f"({found.n} steps)"
+        )
+        return found
+
+    def _set_head(self, checkpoint: str) -> None:
+        try:
+            self.chain.folder.mkdir(parents=True, exist_ok=True)
+            write_whole(self.chain.folder / HEAD, f"{checkpoint}\n")
+        except OSError as error:
+            raise CheckpointError(
+                f"{self.chain.folder / HEAD} cannot be written ({error.strerror}). Make room, then run it again: the "
+                f"checkpoint {checkpoint} is there"
+            ) from error
 
 
 class ProgressTrainer:

@@ -14,8 +14,8 @@ from daemon.results.models import Models
 from pipeline.jobs.kinds import TRAININGS
 from pipeline.models.added import kind_of
 from pipeline.models.model_files import begun
-from pipeline.models.retriever.compat import RetrievalTrainer, TrainingConfig
-from pipeline.models.trainers import ProgressTrainer, SFTTrainer
+from pipeline.models.retriever.config import TrainingConfig
+from pipeline.models.trainers import ProgressTrainer, RetrievalTrainer, SFTTrainer
 from store.events.models import ModelOffered
 from tests.support.daemon.traced_project import KEY, TracedProject
 from tests.support.tiny_models import make_tiny_classifier, make_tiny_retriever

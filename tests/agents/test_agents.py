@@ -29,7 +29,7 @@ from daemon.leandojo.names import NAMES, in_place_of_leandojo, names_of, resolve
 from daemon.leandojo.session import settings_for
 from daemon.place.lock import AlreadyRunningError, DaemonLock, holder
 from pipeline.models.errors import DivergedError
-from pipeline.models.retriever.compat import TrainingConfig
+from pipeline.models.retriever.config import TrainingConfig
 from pipeline.models.trainers import RepositoryTrainer, SFTTrainer
 from pipeline.prove.provers import Prover
 from store.leandojo import DynamicDatabase

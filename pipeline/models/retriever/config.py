@@ -1,13 +1,17 @@
-"""Settings of a retriever's training. An error names an unknown one, and the nearest one. Imports no torch.
+"""Settings of a retriever's training, and LeanDojo-v2's of them. An error names an unknown one, and the nearest one.
 
-`pipeline.models.retriever.compat` translates LeanDojo-v2's `TrainingConfig`.
+Imports no torch.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
 
+from pydantic import Field
 from pydantic.dataclasses import dataclass
 
 from pipeline.models.config import (
@@ -29,6 +33,7 @@ Loss = Literal["mse", "contrastive"]
 AgainstForgetting = Literal[
     "none", "ewc", "replay", "average", "ewc+replay", "ewc+average", "replay+average", "ewc+replay+average"
 ]
+FromMinusOne = Annotated[int, Field(ge=-1)]
 Schedule = Literal["cosine", "constant"]
 Switch = Literal["auto", "on", "off"]
 Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
@@ -131,6 +136,101 @@ class RetrieverConfig(Config):
     def ways(self) -> frozenset[str]:
         """The ways against forgetting: of "ewc", "replay" and "average"."""
         return frozenset(self.against_forgetting.split("+")) - {"none"}
+
+
+@dataclass(frozen=True, slots=True, config=STRICT)
+class TrainingConfig(RetrieverConfig):
+    """LeanDojo-v2's configuration: all its fields, with its names and defaults; its files load.
+
+    It trains with EWC, as LeanDojo-v2 does, unless `against_forgetting` says otherwise, and on whole repositories.
+    `batch_size` is of each GPU.
+
+    Accepted because LeanDojo's files have them, and without effect here: `single_repo` and `num_repos` (LeanDojo
+    ignores them too), `checkpoint_save_top_k` and `checkpoint_every_n_epochs` (a task makes one checkpoint, of its best
+    epoch, and a chain keeps all), `tokenizer_model_name` (a model is trained with its own tokenizer), `eval_batch_size`
+    (texts are batched by length), `log_every_n_steps` (every step is in the curve) and `num_sanity_val_steps`.
+    """
+
+    lr: PositiveNumber = 1e-3
+    batch_size: Positive = 1
+    accumulate_grad_batches: Positive = 4
+    precision: Precision = "bf16-mixed"
+    loss: Loss = "mse"
+    num_hard_negatives: Count = 0
+    against_forgetting: AgainstForgetting = "ewc"
+    lambda_value: Number = 0.1
+    only_new: bool = False
+    run_progressive_training: bool = True
+    single_repo: bool = True
+    num_repos: Positive = 1
+    tokenizer_model_name: str = "google/byt5-small"
+    eval_batch_size: Positive = 64
+    early_stopping_monitor: Literal["Recall@10_val"] = "Recall@10_val"
+    early_stopping_mode: Literal["max"] = "max"
+    checkpoint_save_top_k: FromMinusOne = -1
+    checkpoint_every_n_epochs: Positive = 1
+    checkpoint_monitor: Literal["Recall@10_val"] = "Recall@10_val"
+    checkpoint_mode: Literal["max"] = "max"
+    log_every_n_steps: Positive = 1
+    num_sanity_val_steps: FromMinusOne = 0
+
+    def translated(self) -> RetrieverConfig:
+        """Return the equivalent configuration of our trainings."""
+        own = {item.name: getattr(self, item.name) for item in fields(RetrieverConfig)}
+        # LeanDojo's is of each GPU.
+        own["batch_size"] = self.batch_size * max(1, self.num_gpus)
+        if not self.run_progressive_training:
+            own["lambda_value"] = 0.0
+        return RetrieverConfig.from_dict(own)
+
+    @classmethod
+    def from_yaml(cls, file_path: str | Path) -> TrainingConfig:
+        """Read a YAML file of fields.
+
+        Raises:
+            ConfigError: it cannot be read, is no mapping, or as `Config`.
+        """
+        return cls._from_file(Path(file_path), "YAML")
+
+    @classmethod
+    def from_json(cls, file_path: str | Path) -> TrainingConfig:
+        """Read a JSON file of fields.
+
+        Raises:
+            ConfigError: it cannot be read, is no object, or as `Config`.
+        """
+        return cls._from_file(Path(file_path), "JSON")
+
+    def to_yaml(self, file_path: str | Path) -> None:
+        """Write all fields as YAML; `from_yaml` gives the same configuration."""
+        import yaml
+
+        Path(file_path).write_text(yaml.safe_dump(self.to_dict(), sort_keys=False), encoding="utf-8")
+
+    def to_json(self, file_path: str | Path) -> None:
+        """Write all fields as JSON; `from_json` gives the same configuration."""
+        Path(file_path).write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def _from_file(cls, path: Path, form: Literal["YAML", "JSON"]) -> TrainingConfig:
+        # The daemon imports this module, and may have no yaml.
+        import yaml
+
+        parse = yaml.safe_load if form == "YAML" else json.loads
+        try:
+            values = parse(path.read_text(encoding="utf-8")) or {}
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
+        except (ValueError, yaml.YAMLError) as error:
+            raise ConfigError(f"{path} is no {form}: {error}") from error
+        if not isinstance(values, dict):
+            raise ConfigError(
+                f"{path} holds a {type(values).__name__}: it takes a mapping of fields to values"
+            )
+        try:
+            return cls.from_dict({str(key): value for key, value in values.items()})
+        except ConfigError as error:
+            raise ConfigError(f"{path}: {error}") from error
 
 
 def for_a_job(values: Mapping[str, Any]) -> RetrieverConfig:

@@ -44,7 +44,8 @@ from pathlib import Path
 from pipeline.jobs import preemption
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
-from pipeline.models.retriever.compat import RetrievalTrainer, TrainingConfig
+from pipeline.models.retriever.config import TrainingConfig
+from pipeline.models.trainers import RetrievalTrainer
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever.batches import read_lesson
 from pipeline.models.retriever.encoder import save_encoder

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.models.errors import ConfigError
-from pipeline.models.retriever.compat import TrainingConfig
-from pipeline.models.retriever.config import AgainstForgetting, RetrieverConfig, for_a_job
+from pipeline.models.retriever.config import AgainstForgetting, RetrieverConfig, TrainingConfig, for_a_job
 from tests.support.leandojo_peer import FOLDER, PACKAGE, needs_peer
 
 # LeanDojo-v2 1.0.9, lean_agent/config.py.

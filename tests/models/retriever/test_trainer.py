@@ -17,8 +17,9 @@ import torch
 from pipeline.models.chain import Chain
 from pipeline.models.errors import CheckpointError, ConfigError, DatasetError, ModelError, NotFetchedError
 from pipeline.models.model_files import Checkpoint
-from pipeline.models.retriever.compat import RetrievalTrainer, TrainingConfig
+from pipeline.models.retriever.config import TrainingConfig
 from pipeline.models.retriever.encoder import byte_ids, load_encoder, load_tokens
+from pipeline.models.trainers import RetrievalTrainer
 from store.leandojo import DynamicDatabase, Repository
 from tests.support.retrieval import small_config, write_dataset
 
