@@ -18,7 +18,7 @@ are longer than a line, so this is a loop.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,27 +41,21 @@ def normalised(values: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], float]:
 
     A mean of zero divides nothing: the zeros are returned with 0.0.
     """
-    mean = _mean(values)
+    total = sum(float(value.sum(dtype=torch.float64)) for value in values.values())
+    mean = total / sum(value.numel() for value in values.values())
     if mean == 0.0:
         return dict(values), 0.0
     # In float64: the mean of a converged model's squared gradients may be too small for float32's reciprocal.
     return {name: (value.double() / mean).float() for name, value in values.items()}, mean
 
 
-def _mean(values: Mapping[str, Tensor]) -> float:
-    total = sum(float(value.sum(dtype=torch.float64)) for value in values.values())
-    return total / sum(value.numel() for value in values.values())
-
-
-M = TypeVar("M", bound=nn.Module)
-G = TypeVar("G")
 _LABELS = 2  # separates this stream of random numbers from those of the batches
 
 
 def squared_gradients(
-    model: M,
-    groups: Iterable[G],
-    losses: Callable[[M, G], Tensor],
+    model: nn.Module,
+    groups: Iterable[Any],
+    losses: Callable[[Any, Any], Tensor],
 ) -> tuple[dict[str, Tensor], int]:
     """Return the sums of squared gradients over groups' examples, by weight (float32), and the number of examples.
 

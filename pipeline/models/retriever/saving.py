@@ -12,8 +12,7 @@ import pickle
 import zipfile
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import torch
 
@@ -47,11 +46,11 @@ def check_whole(path: Path) -> None:
 
 
 class SavedSteps:
-    """The saved steps in a folder. The end of its `with` waits until the last one is written."""
+    """The saved steps in a folder, each written by a thread."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, thread: ThreadPoolExecutor) -> None:
         self._folder = folder
-        self._thread = ThreadPoolExecutor(1, "saving")
+        self._thread = thread
         self._writing: Future[None] | None = None
 
     def save(self, step: int, state: dict[str, Any]) -> None:
@@ -83,18 +82,6 @@ class SavedSteps:
                 continue
             return state
         return None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if error is None:
-                self.wait()
-        finally:
-            self._thread.shutdown()
 
 
 def _copied(value: Any) -> Any:

@@ -13,6 +13,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -148,7 +149,8 @@ def train_task(
     if config.lora_by_repository or has_adapter(encoder):
         train_adapter(encoder, rank=config.lora_rank, seed=config.seed)
     losses = row_losses(config.loss, temperature=config.temperature)
-    before = {name: value.cpu().clone() for name, value in parameters_of(encoder).items()}
+    kept = parameters_of(encoder) if "average" in config.ways else {}
+    before = {name: value.cpu().clone() for name, value in kept.items()}
 
     def before_group(done: int, groups: int) -> None:
         if preemption.wanted() and world() == 1:
@@ -179,8 +181,7 @@ def train_task(
         logger.finalize("success")
     check_finite(encoder)
     encoder.train(False)
-    if "average" in config.ways:
-        average(encoder, before, config.average_weight)
+    average(encoder, before, config.average_weight)
     seconds = time.monotonic() - started
     return encoder, RunSummary(training.step, seconds, str(device), warnings, training.curve)
 
@@ -231,12 +232,21 @@ class _Training:
             CheckpointError: the disk is full.
             Yielded: the job was preempted, and the last step is saved.
         """
-        with SavedSteps(folder) as saved:
+        with ThreadPoolExecutor(1, "saving") as thread:
+            saved = SavedSteps(folder, thread)
             state = saved.newest()
             if state is not None:
                 self._resume(state)
             self._encoder.train()
-            parts, begun = iter(self._loader()), self.step
+            begun, many = self.step, self._batches.accumulate
+            loader = DataLoader(
+                Parts(self._batches, self._replay),
+                batch_size=None,
+                sampler=range(begun * many, self._total * many),
+                num_workers=self._config.num_workers,
+                pin_memory=self._encoder.device.type == "cuda",
+            )
+            parts = iter(loader)
             interval_s = 60 * self._config.save_minutes
             next_save = time.monotonic() + interval_s
             steps = range(begun + 1, self._total + 1)
@@ -253,19 +263,10 @@ class _Training:
                 if self.step < self._total and any_of(due):
                     self._save(saved)
                     next_save = time.monotonic() + interval_s
+            saved.wait()
         self._read()
         if self._best["weights"]:
             self._encoder.load_state_dict(self._best["weights"])
-
-    def _loader(self) -> DataLoader[Batch]:
-        many = self._batches.accumulate
-        return loader(
-            self._batches,
-            self._replay,
-            range(self.step * many, self._total * many),
-            workers=self._config.num_workers,
-            pinned=self._encoder.device.type == "cuda",
-        )
 
     def _save(self, saved: SavedSteps) -> None:
         check_finite(self._encoder)
@@ -273,6 +274,7 @@ class _Training:
         if is_first():
             saved.save(self.step, self._state())
         if any_of(preemption.wanted()):
+            saved.wait()
             raise preemption.Yielded(f"step {self.step} is saved")
 
     def _learn(self, parts: Iterator[Batch]) -> None:
@@ -375,7 +377,7 @@ class _Training:
         self._elastic.resume(state["elastic"])
 
 
-class _Parts(Dataset[Batch]):
+class Parts(Dataset[Batch]):
     """One process's batches by number, each with its replayed rows. A loader's processes make them."""
 
     def __init__(self, batches: Batches, replay: Draw | None) -> None:
@@ -387,22 +389,6 @@ class _Parts(Dataset[Batch]):
         if self._replay is None:
             return batch
         return replace(batch, replayed=self._replay(number, rank=self._rank, world=self._world))
-
-
-def loader(
-    batches: Batches, replay: Draw | None, numbers: range, *, workers: int, pinned: bool
-) -> DataLoader[Batch]:
-    """Return the loader of one process's batches with these numbers, each with its replayed rows.
-
-    Args:
-        batches: of the run.
-        replay: draws the rows; None: there are none.
-        numbers: of the batches.
-        workers: the processes that make them; 0: this one does.
-        pinned: whether they are in page-locked memory.
-    """
-    parts = _Parts(batches, replay)
-    return DataLoader(parts, sampler=numbers, batch_size=None, num_workers=workers, pin_memory=pinned)
 
 
 class _Loss(nn.Module):
@@ -451,7 +437,7 @@ def average(encoder: Encoder, before: Mapping[str, Tensor], share: float) -> Non
     The cheap rival of a penalty: WiSE-FT (Wortsman et al. 2021, arXiv:2109.01903), used by Goedel-Prover-V2 (Lin et al.
     2025, arXiv:2508.03613) between its base model and its trained one. Along a chain each task begins at the average
     before it, so a task k tasks back has a share of share * (1 - share)^k in the weights. A share of 0 is the weights
-    before bit for bit, 1 those after.
+    before bit for bit, 1 those after. Weights without any in `before` stay.
     """
     for name, weight in encoder.named_parameters():
         if name in before:

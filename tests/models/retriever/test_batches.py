@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import get_worker_info
+from torch.utils.data import DataLoader, get_worker_info
 
 from pipeline.models.errors import DatasetError
 from pipeline.models.retriever.batches import (
@@ -25,7 +25,7 @@ from pipeline.models.retriever.config import Loss, RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import byte_ids, query_ids
 from pipeline.models.retriever.losses import row_losses
-from pipeline.models.retriever.training import loader
+from pipeline.models.retriever.training import Parts
 from tests.support.retrieval import imports_of, write_dataset
 
 
@@ -254,7 +254,8 @@ class Replayed:
 
 def test_loader_processes_give_the_steps_in_order_with_what_each_replays(dataset: Path) -> None:
     made, other = batches(dataset), batches(dataset, seed=8)
-    drawn = list(loader(made, Replayed(other), range(2, 7), workers=2, pinned=False))
+    parts = Parts(made, Replayed(other))
+    drawn = list(DataLoader(parts, batch_size=None, sampler=range(2, 7), num_workers=2))
     assert [batch.pairs for batch in drawn] == [made.at(step).pairs for step in range(2, 7)]
     for step, batch in enumerate(drawn, start=2):
         assert batch.replayed is not None

@@ -3,7 +3,8 @@ from __future__ import annotations
 import errno
 import pickle
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -30,6 +31,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return Corpus(write_dataset(tmp_path_factory.mktemp("data")) / "corpus.jsonl")
+
+
+@pytest.fixture
+def thread() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(1) as one:
+        yield one
 
 
 def one_bit_off(data: bytes) -> bytes:
@@ -149,11 +156,14 @@ def test_scores_that_are_no_numbers_are_an_error_and_no_empty_ranking() -> None:
         top_k(torch.ones(1, 2), documents, torch.ones(1, 3, dtype=torch.bool), 2)
 
 
-def test_a_step_that_cannot_be_read_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
-    assert SavedSteps(tmp_path / "none").newest() is None
-    with SavedSteps(tmp_path) as saved:
-        for step in (1, 5, 10):
-            saved.save(step, {"step": step, "state": torch.zeros(1000)})
+def test_a_step_that_cannot_be_read_is_passed_over_for_the_one_before(
+    tmp_path: Path, thread: ThreadPoolExecutor
+) -> None:
+    assert SavedSteps(tmp_path / "none", thread).newest() is None
+    saved = SavedSteps(tmp_path, thread)
+    for step in (1, 5, 10):
+        saved.save(step, {"step": step, "state": torch.zeros(1000)})
+    saved.wait()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step=10.ckpt", "step=5.ckpt"]
 
     def newest() -> int:
@@ -172,12 +182,12 @@ def test_a_step_that_cannot_be_read_is_passed_over_for_the_one_before(tmp_path: 
 
 
 def test_a_step_that_cannot_be_written_leaves_the_one_before_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, thread: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    saved = SavedSteps(tmp_path)
+    saved = SavedSteps(tmp_path, thread)
     saved.save(1, {"a": 1})
     saved.wait()
     monkeypatch.setattr(torch, "save", full)
@@ -189,7 +199,7 @@ def test_a_step_that_cannot_be_written_leaves_the_one_before_it(
 
 
 def test_a_saved_step_is_that_of_its_time_however_far_training_has_gone_since(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, thread: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone_on, save = threading.Event(), torch.save
 
@@ -199,12 +209,13 @@ def test_a_saved_step_is_that_of_its_time_however_far_training_has_gone_since(
 
     monkeypatch.setattr(torch, "save", save_later)
     weights, curve = torch.zeros(3), [1.0]
-    with SavedSteps(tmp_path) as saved:
-        saved.save(1, {"weights": {"w": weights}, "curve": {"loss": curve}})
-        weights += 1
-        curve.append(2.0)
-        assert saved.newest() is None, "the step after it does not wait for the disk"
-        gone_on.set()
+    saved = SavedSteps(tmp_path, thread)
+    saved.save(1, {"weights": {"w": weights}, "curve": {"loss": curve}})
+    weights += 1
+    curve.append(2.0)
+    assert saved.newest() is None, "the step after it does not wait for the disk"
+    gone_on.set()
+    saved.wait()
     state = saved.newest()
     assert state is not None
     assert state["weights"]["w"].tolist() == [0, 0, 0]

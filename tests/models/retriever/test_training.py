@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import sys
@@ -17,6 +18,7 @@ from pipeline.jobs import preemption
 from pipeline.models.chain import Chain
 from pipeline.models.curve import CURVE
 from pipeline.models.datasets import TaskData
+from pipeline.models.errors import CheckpointError
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever import batches, training
 from pipeline.models.retriever.batches import read_lesson
@@ -219,3 +221,15 @@ def test_a_job_that_is_to_make_way_while_ewc_estimates_does_so_and_learns_nothin
         run(tasks[0], config, tmp_path / "run", on_held=lambda *done: seen.append(done))
     assert seen == [(0, 8), (1, 8)]
     assert not list(tmp_path.rglob("*.ckpt"))
+
+
+def test_a_preempted_run_that_cannot_be_saved_fails_and_does_not_yield(
+    tmp_path: Path, tasks: list[TaskData], model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(torch, "save", full)
+    monkeypatch.setattr(preemption, "wanted", lambda: True)
+    with pytest.raises(CheckpointError, match="No space left on device"):
+        run(tasks[0], small_config(model, against_forgetting="none"), tmp_path / "run")
