@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.models.adapters import ADAPTER, OF_RETRIEVERS
-from pipeline.models.chain import Chain, Step, TrainingFacts, checkpoint_id
+from pipeline.models.chain import Chain, Step, TrainingResult, checkpoint_id
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import CheckpointError
 from pipeline.models.model_files import (
@@ -90,25 +90,31 @@ def add(
     identity = checkpoint_id(
         parent=parent, base=base, begun=weights, task=task.name, data=weights, config=config
     )
-    if known is None:
-        data, seed = weights, 0
-        made = TrainingFacts(0, "cpu", 0.0, versions(()), about=dict(facts))
-    else:
-        data, seed = known.data, known.seed
-        about = {**known.about, **facts}
-        made = TrainingFacts(known.steps, known.device, known.seconds, known.versions, about=about)
-    step = Step(identity, parent, base, str(folder), task, data, config, seed)
+    step = Step(
+        identity,
+        parent,
+        base,
+        str(folder),
+        task,
+        data=weights if known is None else known.data,
+        config=config,
+        seed=0 if known is None else known.seed,
+    )
 
     def write(copy: Path) -> None:
-        for name in sorted(_files(folder, known)):
+        for name in sorted(_files(folder)):
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(folder / name, copy / name)
 
-    return chain.once(step, lambda _run: chain.put(step, write, made), from_parent=False)
+    def taken(_run: Path) -> TrainingResult:
+        if known is None:
+            return TrainingResult(write, 0, "cpu", 0.0, versions(()), about=dict(facts))
+        about = {**known.about, **facts}
+        return TrainingResult(write, known.steps, known.device, known.seconds, known.versions, about=about)
+
+    return chain.make(step, taken, from_parent=False)
 
 
-def _files(folder: Path, known: Checkpoint | None) -> set[str]:
-    if known is not None:
-        return set(known.files)
+def _files(folder: Path) -> set[str]:
     result = (path for pattern in (*MODEL_FILES, *_OF_ENCODERS) for path in folder.glob(pattern))
     return {path.relative_to(folder).as_posix() for path in result if path.is_file()} - {DESCRIPTION}

@@ -61,9 +61,10 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainingFacts:
-    """The facts of a finished training, for the checkpoint's description."""
+class TrainingResult:
+    """The result of a training. `write` writes the model's files into an empty folder; the rest describes it."""
 
+    write: Callable[[Path], object]
     steps: int
     device: str
     seconds: float
@@ -240,15 +241,21 @@ class Chain:
             found.append(self.read(parent))
         return found
 
-    def once(self, step: Step, make: Callable[[Path], Checkpoint], *, from_parent: bool = True) -> Checkpoint:
-        """Return a step's checkpoint; if it does not exist, `make` it in its run's folder.
+    def make(
+        self, step: Step, train: Callable[[Path], TrainingResult], *, from_parent: bool = True
+    ) -> Checkpoint:
+        """Return a step's checkpoint, after its training if it does not exist.
 
-        Of processes that learn together the first one has the folder's lock. `from_parent`: it needs the parent's
-        weights, whole.
+        Of processes that learn together the first one has the lock of the run's folder, and writes.
+
+        Args:
+            step: of the chain.
+            train: trains in the folder of the run.
+            from_parent: it needs the parent's weights, whole.
 
         Raises:
-            CheckpointError: the checkpoint or its parent is damaged, or another process is making it. And the errors of
-                `make`.
+            CheckpointError: the checkpoint or its parent is damaged, another process is making it, or it cannot be
+                written: the run's folder stays for a repeated run. And the errors of `train`.
         """
         if self.has(step.checkpoint):
             return self.read(step.checkpoint, verify=True)
@@ -257,27 +264,15 @@ class Chain:
         with self.making(step.checkpoint) if is_first() else nullcontext(self.run(step.checkpoint)) as run:
             if self.has(step.checkpoint):
                 return self.read(step.checkpoint, verify=True)
-            return make(run)
+            return self._put(step, train(run))
 
-    def put(self, step: Step, write: Callable[[Path], object], facts: TrainingFacts) -> Checkpoint:
-        """Write a step's checkpoint: first beside, then into its place by one rename; then its run's folder goes.
-
-        Of processes that learn together the first one writes, and the others wait for it.
-
-        Args:
-            step: of the chain.
-            write: writes the model's files into an empty folder.
-            facts: of the training.
-
-        Raises:
-            CheckpointError: it could not be written (a full disk): there is no checkpoint then, and the run's folder
-                stays for a repeated run.
-        """
+    def _put(self, step: Step, result: TrainingResult) -> Checkpoint:
+        """Write a step's checkpoint: first beside, then into its place by one rename; then its run's folder goes."""
         if not is_first():
             meet()
             return self.read(step.checkpoint)
         place = self.path(step.checkpoint)
-        about = facts.about
+        write, about = result.write, result.about
         if step.others is not None:
             write, adapters = beside_others(step.task.name, step.others, write)
             about = {**about, **adapters}
@@ -296,12 +291,12 @@ class Chain:
                 data_seq=step.task.data_seq,
                 config=step.config,
                 seed=step.seed,
-                steps=facts.steps,
+                steps=result.steps,
                 files={name: file_digest(new / name) for name in files_in(new)},
-                versions=facts.versions,
-                device=facts.device,
-                seconds=facts.seconds,
-                warnings=facts.warnings,
+                versions=result.versions,
+                device=result.device,
+                seconds=result.seconds,
+                warnings=result.warnings,
                 about=about,
             )
             (new / DESCRIPTION).write_text(made.model_dump_json(indent=2) + "\n", encoding="utf-8")

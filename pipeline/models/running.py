@@ -33,7 +33,7 @@ from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.trainer_utils import SaveStrategy
 
 from pipeline.jobs import preemption
-from pipeline.models.chain import Chain, Step, TrainingFacts
+from pipeline.models.chain import Chain, Step, TrainingResult
 from pipeline.models.config import ProgressConfig, TacticsConfig
 from pipeline.models.curve import Curve
 from pipeline.models.errors import CheckpointError, ConfigError, disk_reason
@@ -259,13 +259,14 @@ def make_checkpoint(
         Yielded: the job was preempted, and the run is saved.
     """
 
-    def make(run: Path) -> Checkpoint:
+    def train(run: Path) -> TrainingResult:
         began = time.monotonic()
         training = begin()
         learned, described = rows()
         fitted = training.fit(learned, Saves(run / "steps", 60 * save_minutes))
         told = {name: getattr(fitted, name) for name in ("rows", "dropped", "steps", "measures")}
-        facts = TrainingFacts(
+        return TrainingResult(
+            training.write,
             fitted.steps,
             training.device.type,
             time.monotonic() - began,
@@ -273,9 +274,8 @@ def make_checkpoint(
             fitted.warnings,
             {**described, **fitted.about, "fitted": told},
         )
-        return chain.put(step, training.write, facts)
 
-    made = chain.once(step, make)
+    made = chain.make(step, train)
     # A trainer and its model refer to each other, and the next model may need the GPU's memory.
     gc.collect()
     torch.cuda.empty_cache()

@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, T5EncoderModel
 
-from pipeline.models.chain import Chain, Step, TrainingFacts
+from pipeline.models.chain import Chain, Step, TrainingResult
 from pipeline.models.curve import Curve
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import quiet_libraries
@@ -47,7 +47,9 @@ def shared(
             shutil.copy(path, folder / path.name)
         Curve().write(folder)
 
-    chain.put(step, write or copied, TrainingFacts(3, "cpu", 1.5, {"torch": "2"}, about=about or {}))
+    chain.make(
+        step, lambda _: TrainingResult(write or copied, 3, "cpu", 1.5, {"torch": "2"}, about=about or {})
+    )
     row = CheckpointRow(
         checkpoint=ID, model=model, parent=None, base=base or str(source), data_seq=1,
         config={"max_seq_len": 64, "data_max_seq_len": 96, "split": "random"}, seed=7, steps=3,

@@ -18,7 +18,7 @@ from typing import Any
 from lightning_fabric.loggers.logger import Logger
 
 from pipeline.models.adapters import base_of
-from pipeline.models.chain import Chain, Step, TrainingFacts
+from pipeline.models.chain import Chain, Step, TrainingResult
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToLearnError
 from pipeline.models.libraries import tensors_digest
@@ -112,7 +112,7 @@ def learn(
     else:
         how = config
 
-    def make(run: Path) -> Checkpoint:
+    def train(run: Path) -> TrainingResult:
         encoder, trained = train_task(
             step.start,
             lesson,
@@ -136,10 +136,9 @@ def learn(
             about["digests"] = {task.name: digest, **{name: before[name] for name in step.others}}
         made = versions(_LIBRARIES)
         warnings = tuple(trained.warnings)
-        facts = TrainingFacts(trained.steps, trained.device, trained.seconds, made, warnings, about)
-        return chain.put(step, write, facts)
+        return TrainingResult(write, trained.steps, trained.device, trained.seconds, made, warnings, about)
 
-    return chain.once(step, make)
+    return chain.make(step, train)
 
 
 def _data_digest(lesson: Lesson, rows: ReplayRows | None) -> str:
