@@ -34,13 +34,6 @@ from pipeline.models.tactics.requests import (
 from pipeline.models.tactics.vllm_loop import VllmLoop, vllm_loop
 from pipeline.models.text import without_marks
 
-UNENDED = "unended"
-"""Reason for leaving out an answer: it was truncated before its end mark, so part of a tactic may be missing."""
-NO_NUMBERS = "no_numbers"
-"""Reason for leaving out an answer: the model's logits were NaN."""
-MARKS = "marks"
-"""Reason for leaving out an answer: it holds a mark of the tokenizer without a text."""
-
 
 class PrefixTooLongError(LearningError):
     """An answer's prefix leaves no room for the rest of it."""
@@ -119,11 +112,11 @@ class Generator:
         for one in answers:
             tactic, flaw = "", ""
             if math.isnan(one.log_probability):
-                flaw = NO_NUMBERS
+                flaw = "no_numbers"
             elif not one.ended:
-                flaw = UNENDED
+                flaw = "unended"
             elif not self._marks.isdisjoint(one.ids):
-                flaw = MARKS
+                flaw = "marks"
             else:
                 # ReProver's generator marks its premises.
                 answer = read_tactic(without_marks(self.text((*self._beginning(prefix), *one.ids))))

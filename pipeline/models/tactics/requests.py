@@ -104,8 +104,9 @@ class Suggestions:
 
     Attributes:
         tactics: different ones, the likeliest first; none if no answer was a tactic.
-        left_out: the numbers of unused candidates, by reason: "repeated", a reason of
-            `pipeline.models.tactics.generate` (UNENDED, NO_NUMBERS, MARKS), OTHER_BEGINNING, or a flaw
+        left_out: the numbers of unused candidates, by reason: "repeated"; "unended": truncated before its end mark, so
+            that part of a tactic may be missing; "no_numbers": the model's logits were NaN; "marks": it holds a mark of
+            the tokenizer without a text; "other_beginning": it does not begin as requested; or a flaw
             (`pipeline.lean.tactic_text`).
         error: the reason for no answer at all; else "".
         prompt_tokens, written_tokens: the answer's, with the unused candidates.
@@ -122,17 +123,13 @@ class Suggestions:
     reason: str = ""
 
 
-OTHER_BEGINNING = "other_beginning"
-"""Reason for leaving out an answer: it does not begin as requested."""
-
-
 def beginning_with(prefix: str, found: Suggestions) -> Suggestions:
     """Return the suggestions that begin with a prefix, as tactics are read: without white space or `by` before it."""
     wanted = read_tactic(prefix).tactic or prefix.strip()
     kept = tuple(one for one in found.tactics if one.tactic.startswith(wanted))
     if len(kept) == len(found.tactics):
         return found
-    left_out = {**found.left_out, OTHER_BEGINNING: len(found.tactics) - len(kept)}
+    left_out = {**found.left_out, "other_beginning": len(found.tactics) - len(kept)}
     return replace(found, tactics=kept, left_out=left_out)
 
 

@@ -17,7 +17,6 @@ from pipeline.models.tactics.generate import Generator, PrefixTooLongError, load
 from pipeline.models.tactics.loop import OutOfMemoryError, TransformersLoop
 from pipeline.models.tactics.models import TacticModel, load_model
 from pipeline.models.tactics.requests import (
-    OTHER_BEGINNING,
     Completion,
     Decoding,
     Prompt,
@@ -266,7 +265,7 @@ def test_what_begins_otherwise_is_left_out_and_counted() -> None:
     found = Suggestions((Suggestion("rw [h]", -1.0), Suggestion("simp", -2.0)), {"repeated": 1})
     kept = beginning_with("by rw ", found)
     assert [one.tactic for one in kept.tactics] == ["rw [h]"]
-    assert kept.left_out == {"repeated": 1, OTHER_BEGINNING: 1}
+    assert kept.left_out == {"repeated": 1, "other_beginning": 1}
 
 
 def test_a_token_that_the_model_itself_ends_with_ends_an_answer_too(tmp_path: Path) -> None:
