@@ -21,6 +21,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import partial
 from importlib.metadata import version
+from itertools import chain
 from types import TracebackType
 from typing import NoReturn
 from urllib.parse import urlsplit
@@ -231,37 +232,31 @@ class ChatClient:
             ExternalError: no answer came; its `usage` is the amount spent.
         """
         deadline = None if seconds is None else self._clock() + seconds
-        answers: list[Answer] = []
-        usage = Usage()
-        failures: list[ExternalError] = []
-        first = count if self._dialect.several else 1
-        got = 0
-        if first > 1:
-            call = _Call(ask, deadline)
+        usage, failures = Usage(), list[ExternalError]()
+
+        async def asked_for(number: int, wanted: int) -> tuple[Choice, ...]:
+            nonlocal usage
+            call = _Call(_with_seed(ask, number), deadline)
             try:
-                answers.append(await self._answered(call, first))
-                got = len(answers[0].choices)
-                self._dialect.several = self._dialect.several and got >= first
+                return (await self._answered(call, wanted)).choices
             except ExternalError as error:
                 failures.append(error)
-            usage += call.usage
-        if not failures and got < count:
-            calls = [_Call(_with_seed(ask, number), deadline) for number in range(got, count)]
-            asked = (self._answered(call, 1) for call in calls)
-            ended = await asyncio.gather(*asked, return_exceptions=True)
-            for call, one in zip(calls, ended, strict=True):
+                return ()
+            finally:
                 usage += call.usage
-                if isinstance(one, Answer):
-                    answers.append(one)
-                elif isinstance(one, ExternalError):
-                    failures.append(one)
-                else:
-                    raise one
-        choices = tuple(choice for answer in answers for choice in answer.choices)[:count]
+
+        choices: tuple[Choice, ...] = ()
+        if count > 1 and self._dialect.several:
+            choices = await asked_for(0, count)
+            if not failures and len(choices) < count:
+                self._dialect.several = False
+        if not failures:
+            others = await asyncio.gather(*(asked_for(number, 1) for number in range(len(choices), count)))
+            choices = (*choices, *chain.from_iterable(others))
         if failures and not choices:
             failures[0].usage = usage
             raise failures[0]
-        return Chat(choices, usage, str(failures[0]) if failures else "")
+        return Chat(choices[:count], usage, str(failures[0]) if failures else "")
 
     # ---- one request
 
