@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -86,32 +86,35 @@ def lesson(task: TaskData, config: TacticsConfig, earlier: Sequence[TaskData] = 
         LearningError: a dataset cannot be used.
     """
     ours, earlier = read_accepted(task.dataset), replayable(task, earlier, config)
-    if config.lora_by_repository:
-        ours = replace(ours, rows={task.name: ours.rows.get(task.name, ())})
     if config.split != "random":
         of_no_side = count_proofs(row for rows in ours.rows.values() for row in rows)
         ours = AcceptedProofs({}, {**ours.left_out, NO_SIDE: of_no_side})
+
+    @cache
+    def traced(dataset: Path) -> Sequence[Row]:
+        try:
+            return read_rows(dataset / config.split / "train.json").rows
+        except NothingToLearnError:
+            return ()
+
     read = read_rows(task.dataset / config.split / "train.json")
-    own = _distinct(read.rows, ours.rows.get(task.name, ()))
+    own, known = _distinct(read.rows, ours.rows.get(task.name, ())), []
     before = version_before(task, earlier) if config.only_new else None
-    rows_before = () if before is None else _traced(before.dataset, config)
-    again = True
     if before is not None:
-        new = _distinct((), own, but=[*rows_before, *read_accepted(before.dataset).rows.get(task.name, ())])
-        again = len(new) < config.batch_size
-        own = own if again else new
+        known = [*traced(before.dataset), *read_accepted(before.dataset).rows.get(task.name, ())]
+    new = _distinct((), own, but=known)
+    again = before is None or len(new) < config.batch_size
+    own = own if again else new
     # An earlier version learned again as a whole has its rows in training.
     datasets = {one.name: one.dataset for one in earlier if one.name != task.name or not again}
-    names = [*datasets, *(name for name in ours.rows if name not in datasets and name != task.name)]
+    others = () if config.lora_by_repository else ours.rows
+    names = [*datasets, *(name for name in others if name not in datasets and name != task.name)]
 
     def chosen_of(one: TaskData, most: int) -> list[Row]:
         # As the log has them now: a proof refuted since is not replayed.
         rows = list(chosen(_distinct((), ours.rows.get(one.name, ()), but=own), most, config.seed))
-        traced: Sequence[Row] = ()
-        if one.name in datasets:
-            known = before is not None and before.dataset == one.dataset
-            traced = rows_before if known else _traced(one.dataset, config)
-        rest = _distinct((), traced, but=(*rows, *own))
+        people = traced(one.dataset) if one.name in datasets else ()
+        rest = _distinct((), people, but=(*rows, *own))
         return [*rows, *chosen(rest, most - len(rows), config.seed)]
 
     tasks = [TaskData(name, datasets.get(name, task.dataset)) for name in names]
@@ -119,14 +122,6 @@ def lesson(task: TaskData, config: TacticsConfig, earlier: Sequence[TaskData] = 
     replay: Replay[Row] = Replay.of_tasks(tasks, chosen_of, size=size, seed=config.seed)
     replayed = replay.beside(len(own), config.replay_share)
     return Lesson(tuple(own), read, tuple(replayed), datasets, ours.left_out)
-
-
-def _traced(dataset: Path, config: TacticsConfig) -> Sequence[Row]:
-    """Return the rows of the training side of a task's dataset."""
-    try:
-        return read_rows(dataset / config.split / "train.json").rows
-    except NothingToLearnError:
-        return ()
 
 
 def _distinct(first: Sequence[Row], then: Sequence[Row], *, but: Sequence[Row] = ()) -> list[Row]:
