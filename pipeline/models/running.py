@@ -106,43 +106,6 @@ class Reports:
 NO_REPORTS = Reports()
 
 
-def run(trainer: Any, saves: Saves, reports: Reports) -> int:
-    """Run a trainer quietly to its end, from its last save; return its optimiser steps, earlier ones among them.
-
-    Args:
-        trainer: of transformers or TRL; its output folder is that of the saves.
-
-    Raises:
-        DivergedError: a logged loss or a trained weight is not finite.
-        CheckpointError: the disk refused; earlier saves stay.
-        Yielded: the job was preempted, and the run is saved.
-    """
-    # They print to stdout, which belongs to the job's lines for the daemon.
-    for callback in (PrinterCallback, ProgressCallback):
-        trainer.remove_callback(callback)
-    for callback in (*reports.callbacks, _StepReports(reports.on_step), _SaveCallback(saves)):
-        trainer.add_callback(callback)
-    for callback in trainer.callback_handler.callbacks:
-        if isinstance(callback, TensorBoardCallback) and reports.tensorboard is not None:
-            # Its own choice is beside the saves, which are removed in the end.
-            callback.logging_dir = str(reports.tensorboard)
-    with quiet_libraries(), _own_run(reports.trackers):
-        try:
-            begun = _newest_whole(saves.folder)
-            with preemption.region(any_of):
-                trainer.train(resume_from_checkpoint=None if begun is None else str(begun))
-        except (OSError, RuntimeError, SafetensorError) as error:
-            if not _is_disk_error(error):
-                raise
-            raise CheckpointError(
-                f"{saves.folder} cannot be written ({disk_reason(error)}). Make room, then run it again: it continues "
-                "from the last step that was saved"
-            ) from error
-    check_finite(trainer.model)
-    meet()  # another process may still read the best weights, which go with the run
-    return int(trainer.state.global_step)
-
-
 @dataclass(frozen=True, slots=True)
 class FitResult:
     """The facts of a training run.
@@ -224,10 +187,42 @@ class Training(abc.ABC, Generic[C]):
         }
 
     def drive(self, trainer: Any, saves: Saves) -> int:
-        """Run a trainer as `run` does, and keep its curve."""
-        steps = run(trainer, saves, self.reports)
+        """Run a trainer quietly to its end, from its last save; return its optimiser steps, earlier ones among them.
+
+        Args:
+            trainer: of transformers or TRL; its output folder is that of the saves.
+            saves: folder and interval.
+
+        Raises:
+            DivergedError: a logged loss or a trained weight is not finite.
+            CheckpointError, Yielded: as `fit`.
+        """
+        reports = self.reports
+        # They print to stdout, which belongs to the job's lines for the daemon.
+        for callback in (PrinterCallback, ProgressCallback):
+            trainer.remove_callback(callback)
+        for callback in (*reports.callbacks, _StepReports(reports.on_step), _SaveCallback(saves)):
+            trainer.add_callback(callback)
+        for callback in trainer.callback_handler.callbacks:
+            if isinstance(callback, TensorBoardCallback) and reports.tensorboard is not None:
+                # Its own choice is beside the saves, which are removed in the end.
+                callback.logging_dir = str(reports.tensorboard)
+        with quiet_libraries(), _own_run(reports.trackers):
+            try:
+                begun = _newest_whole(saves.folder)
+                with preemption.region(any_of):
+                    trainer.train(resume_from_checkpoint=None if begun is None else str(begun))
+            except (OSError, RuntimeError, SafetensorError) as error:
+                if not _is_disk_error(error):
+                    raise
+                raise CheckpointError(
+                    f"{saves.folder} cannot be written ({disk_reason(error)}). Make room, then run it again: it "
+                    "continues from the last step that was saved"
+                ) from error
+        check_finite(trainer.model)
+        meet()  # another process may still read the best weights, which go with the run
         self._curve = Curve.of_history(trainer.state.log_history)
-        return steps
+        return int(trainer.state.global_step)
 
     def write_files(self, folder: Path, model: Any, tokenizer: Any) -> None:
         """Write a model, its tokenizer and the curve of its training; see `write`."""

@@ -19,7 +19,7 @@ from pipeline.models.curve import CURVE, read_curve
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError
 from pipeline.models.retriever.learning import learn
-from pipeline.models.running import Reports, Saves, run, trackers
+from pipeline.models.running import Reports, Saves, Training, trackers
 from pipeline.models.tactics.grpo import as_documented
 from pipeline.models.tactics.rows import Row
 from pipeline.models.tactics.training import FineTuning
@@ -80,7 +80,7 @@ def test_a_run_of_w_and_b_ends_with_its_training_unless_the_caller_began_it(
     monkeypatch.setitem(sys.modules, "wandb", wandb)
 
     class Trains:
-        state = SimpleNamespace(global_step=1)
+        state = SimpleNamespace(global_step=1, log_history=[])
         model = torch.nn.Linear(1, 1)
         callback_handler = SimpleNamespace(callbacks=[])
 
@@ -91,11 +91,11 @@ def test_a_run_of_w_and_b_ends_with_its_training_unless_the_caller_began_it(
         def train(self, **_: Any) -> None:
             wandb.run = wandb.run or "of the training"
 
-    reports = Reports(trackers=["wandb"])
-    run(Trains(), Saves(tmp_path), reports)
+    training: Any = SimpleNamespace(reports=Reports(trackers=["wandb"]))
+    Training.drive(training, Trains(), Saves(tmp_path))
     assert finished == ["of the training"]
     wandb.run = "of the caller"
-    run(Trains(), Saves(tmp_path), reports)
+    Training.drive(training, Trains(), Saves(tmp_path))
     assert finished == ["of the training"]
 
 
