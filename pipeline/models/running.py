@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import torch
 from safetensors import SafetensorError
-from transformers import TrainerCallback, TrainingArguments
+from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
 from transformers.integrations.integration_utils import (
     TensorBoardCallback,
     get_available_reporting_integrations,
@@ -127,15 +127,18 @@ class FitResult:
 
 
 class Training(abc.ABC, Generic[C]):
-    """A training of one model on rows, by a trainer of transformers or TRL. The model is loaded with it.
+    """A training of one model on rows, by a trainer of transformers or TRL.
 
     Attributes:
         config: how to train.
         device: where to compute.
         reports: of its run.
+        model, tokenizer: the trained ones; they are loaded with it.
     """
 
     libraries: ClassVar[tuple[str, ...]]
+    model: Any
+    tokenizer: PreTrainedTokenizerBase
 
     def __init__(self, config: C, reports: Reports) -> None:
         """Args:
@@ -160,13 +163,16 @@ class Training(abc.ABC, Generic[C]):
                 saved.
         """
 
-    @abc.abstractmethod
     def write(self, folder: Path) -> None:
         """Write the model, its tokenizer and the curve of its training into a folder, made if need be.
 
         Raises:
             OSError, SafetensorError: the disk refused.
         """
+        with quiet_libraries():
+            self.model.save_pretrained(str(folder))
+            self.tokenizer.save_pretrained(folder)
+        self._curve.write(folder)
 
     def arguments(self, saves: Saves) -> dict[str, Any]:
         """Return the common arguments of all trainers of transformers and TRL."""
@@ -223,13 +229,6 @@ class Training(abc.ABC, Generic[C]):
         meet()  # another process may still read the best weights, which go with the run
         self._curve = Curve.of_history(trainer.state.log_history)
         return int(trainer.state.global_step)
-
-    def write_files(self, folder: Path, model: Any, tokenizer: Any) -> None:
-        """Write a model, its tokenizer and the curve of its training; see `write`."""
-        with quiet_libraries():
-            model.save_pretrained(str(folder))
-            tokenizer.save_pretrained(folder)
-        self._curve.write(folder)
 
 
 def make_checkpoint(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -80,8 +79,7 @@ class ProgressTraining(Training[ProgressConfig]):
         held_out, cut_too = self._examples(rows.held_out)
         trainer = self._trainer(trained, held_out, saves)
         steps = self.drive(trainer, saves)
-        kept: Any = trainer.model
-        self.model = kept
+        self.model = trainer.model
         epochs = [row for row in trainer.state.log_history if "eval_mse" in row]
         best = min(range(len(epochs)), key=lambda number: epochs[number]["eval_mse"])
         measures = {
@@ -100,9 +98,6 @@ class ProgressTraining(Training[ProgressConfig]):
             warnings = (text,)
         # The length of a text is for `ProgressModel`.
         return FitResult(len(trained), 0, steps, measures, warnings, {"max_length": self.max_length})
-
-    def write(self, folder: Path) -> None:
-        self.write_files(folder, self.model, self.tokenizer)
 
     def _examples(self, rows: Sequence[Row]) -> tuple[list[dict[str, Any]], int]:
         texts, cut = ids_of(self.tokenizer, [row.step for row in rows], self.max_length)

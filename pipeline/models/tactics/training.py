@@ -83,7 +83,8 @@ class TacticTraining(Training[TacticsConfig]):
         self.found = self._load(start, dtype)
         if config.lora and not self.found.is_adapter:
             self.found = self._adapted(adapter or new_adapter(config.lora_rank, "CAUSAL_LM"))
-        model = self.found.model
+        self.model, self.tokenizer = self.found.model, self.found.tokenizer
+        model = self.model
         if isinstance(model, PeftModel):
             trained, weights = model.get_nb_trainable_parameters()
             reports.say(
@@ -126,9 +127,8 @@ class TacticTraining(Training[TacticsConfig]):
         return replace(found, model=adapted)
 
     def write(self, folder: Path) -> None:
-        found = self.found
-        self.write_files(folder, found.model, found.tokenizer)
-        found.lengths.save(folder)
+        super().write(folder)
+        self.found.lengths.save(folder)
         # An empty model card from PEFT.
         (folder / "README.md").unlink(missing_ok=True)
 
