@@ -33,7 +33,7 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.model_files import file_digest
 from pipeline.models.retriever.baselines import MePo
 from pipeline.models.retriever.corpus import Corpus, Premise
-from pipeline.models.retriever.finder import Finder, Place, PremiseFinder, WordFinder
+from pipeline.models.retriever.finder import Finder, Place
 from pipeline.models.retriever.index import load_retriever
 from pipeline.models.retriever.learning import learn
 from pipeline.models.text import query_text
@@ -183,7 +183,7 @@ class _Bench:
             case "random":
                 return _Drawn(self._corpus, self._premises, self._seed)
             case "bm25":
-                return WordFinder(self._corpus, premises=self._premises)
+                return Finder(self._corpus, premises=self._premises)
             case "mepo":
                 return _Symbols(self._corpus, premises=self._premises)
         match arm.learned:
@@ -193,14 +193,11 @@ class _Bench:
                 trained = self._first()
             case "own proofs":
                 trained = self._after_commits()
-        return self._fused_finder(trained) if arm.premises == "fused" else self._alone(trained)
+        return self._trained_finder(trained, words=arm.premises == "fused")
 
-    def _alone(self, checkpoint: str) -> Finder:
+    def _trained_finder(self, checkpoint: str, *, words: bool) -> Finder:
         retriever = load_retriever(self._chain.path(checkpoint), device="cpu")
-        return PremiseFinder(retriever, self._corpus, premises=self._premises)
-
-    def _fused_finder(self, checkpoint: str) -> Finder:
-        return WordFinder(self._corpus, premises=self._premises, beside=self._alone(checkpoint))
+        return Finder(self._corpus, premises=self._premises, retriever=retriever, words=words)
 
     def _first(self) -> str:
         return self._train(self._dataset_of("commit 0", self._of_commit(0)), None, ())
@@ -214,7 +211,9 @@ class _Bench:
             if not (self._folder / name).exists():
                 # The lemmas `simp` uses by itself prove themselves.
                 requests = [one for one in self._of_commit(number) if not one.by_simp]
-                proofs = asyncio.run(self._search(requests, self._fused_finder(checkpoint), self._practice))
+                proofs = asyncio.run(
+                    self._search(requests, self._trained_finder(checkpoint, words=True), self._practice)
+                )
                 proved = [request for request in requests if proofs[request.name][0]]
                 self._lab.say(f"  {name}: {len(proved)} of {len(requests)} lemmas proved")
                 self._dataset_of(name, proved, {one.name: proofs[one.name][0] for one in proved})
@@ -298,7 +297,7 @@ class _Drawn(Finder):
     """Premises drawn by the seed for a state."""
 
     def __init__(self, corpus: Corpus, premises: int, seed: int) -> None:
-        super().__init__(corpus, premises)
+        super().__init__(corpus, premises=premises)
         self._seed = seed
 
     def rank(self, queries: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipeline.jobs.specs import RetrieverSpec
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.finder import Finder, PremiseFinder, WordFinder
+from pipeline.models.retriever.finder import Finder
 
 
 def load_finder(retriever: RetrieverSpec, corpus: Corpus, *, repository: str) -> Finder:
@@ -14,15 +14,14 @@ def load_finder(retriever: RetrieverSpec, corpus: Corpus, *, repository: str) ->
         LearningError: the checkpoint is missing or damaged; or there is no such device.
     """
     if not retriever.trained:
-        return WordFinder(corpus, premises=retriever.premises)
+        return Finder(corpus, premises=retriever.premises)
     from pipeline.models.retriever.index import load_retriever
 
-    trained = PremiseFinder(
-        load_retriever(retriever.chain / retriever.trained, device=retriever.device).of(repository),
+    trained = load_retriever(retriever.chain / retriever.trained, device=retriever.device)
+    return Finder(
         corpus,
-        indices=retriever.indices,
         premises=retriever.premises,
+        retriever=trained.of(repository),
+        words=retriever.checkpoint != retriever.trained,
+        indices=retriever.indices,
     )
-    if retriever.checkpoint == retriever.trained:
-        return trained
-    return WordFinder(corpus, premises=retriever.premises, beside=trained)

@@ -36,7 +36,7 @@ from pipeline.models.config import Device
 from pipeline.models.errors import CorpusError, ModelError
 from pipeline.models.model_files import begun
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.finder import Place, PremiseFinder
+from pipeline.models.retriever.finder import Finder, Place
 from pipeline.models.retriever.index import load_retriever
 from pipeline.models.tactics.generate import load_generator
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
@@ -543,10 +543,11 @@ class RetrievalProver(Prover):
         """
         super().__init__(decoding=decoding, budget=budget, seed=seed)
         self.generator = load_generator(gen_ckpt_path, device=device)
-        self._finder = PremiseFinder(
-            load_retriever(model_for(ret_ckpt_path, None), device=device),
+        self._finder = Finder(
             read_corpus(indexed_corpus_path),
             premises=premises,
+            retriever=load_retriever(model_for(ret_ckpt_path, None), device=device),
+            words=False,
             indices=None if indices is None else Path(indices),
         )
 

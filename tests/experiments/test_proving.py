@@ -82,7 +82,7 @@ class Named(Finder):
     """Finds one premise."""
 
     def __init__(self, corpus: Corpus, name: str) -> None:
-        super().__init__(corpus, 1)
+        super().__init__(corpus, premises=1)
         self._found = [number for number, one in enumerate(corpus) if one.full_name == name]
 
     def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:

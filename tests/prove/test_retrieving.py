@@ -18,7 +18,7 @@ from pipeline.models.errors import CorpusError, DatasetError, ModelError
 from pipeline.models.retriever import index as indexing
 from pipeline.models.retriever.corpus import Corpus, Premise
 from pipeline.models.retriever.encoder import byte_ids, load_encoder
-from pipeline.models.retriever.finder import Place, PremiseFinder, accessible
+from pipeline.models.retriever.finder import Finder, Place, accessible
 from pipeline.models.retriever.index import embed_texts, load_retriever
 from pipeline.models.tactics.requests import Completion, Decoding, Prompt
 from pipeline.models.text import query_text
@@ -56,8 +56,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def finder(model: Path, corpus: Corpus) -> PremiseFinder:
-    return PremiseFinder(load_retriever(model), corpus, premises=4)
+def finder(model: Path, corpus: Corpus) -> Finder:
+    return Finder(corpus, premises=4, retriever=load_retriever(model), words=False)
 
 
 def names(codes: Sequence[str]) -> list[str]:
@@ -66,7 +66,7 @@ def names(codes: Sequence[str]) -> list[str]:
 
 
 def test_the_premises_are_those_that_the_trained_retriever_gives(
-    finder: PremiseFinder, model: Path, corpus: Corpus
+    finder: Finder, model: Path, corpus: Corpus
 ) -> None:
     encoder = load_encoder(model)
     vectors = embed_texts(encoder, byte_ids, [premise.serialize() for premise in corpus], 512)
@@ -113,7 +113,7 @@ def test_a_file_outside_the_trace_has_the_premises_of_its_imports(tmp_path: Path
 
 
 def test_goals_of_several_searches_are_embedded_together(
-    finder: PremiseFinder, monkeypatch: pytest.MonkeyPatch
+    finder: Finder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     batches: list[int] = []
 

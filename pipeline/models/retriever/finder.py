@@ -6,7 +6,6 @@ itself.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -71,17 +70,37 @@ def accessible(corpus: Corpus, place: Place) -> npt.NDArray[np.bool_]:
     return result
 
 
-class Finder(ABC):
-    """Finds the premises of goals in one corpus. For one thread at a time."""
+class Finder:
+    """Finds the premises of goals in one corpus: by words, by a retriever, or by both. For one thread at a time."""
 
-    def __init__(self, corpus: Corpus, premises: int) -> None:
-        """Args:
-        corpus: of the premises.
-        premises: the number for a goal.
+    def __init__(
+        self,
+        corpus: Corpus,
+        *,
+        premises: int = 10,
+        retriever: Retriever | None = None,
+        words: bool = True,
+        indices: Path | None = None,
+    ) -> None:
+        """Embed the new premises of the corpus, if there is a retriever.
+
+        Args:
+            corpus: of the premises.
+            premises: the number for a goal.
+            retriever: a trained one; None: BM25 alone finds them.
+            words: whether BM25's rankings are fused with the retriever's.
+            indices: the folder of embedding indices; None: embeddings are not stored.
+
+        Raises:
+            LearningError: the index cannot be written, or the weights are damaged.
         """
         self.corpus = corpus
         self._premises = premises
         self._allowed = lru_cache(maxsize=_PLACES)(lambda place: accessible(corpus, place))
+        self._words = BM25(corpus) if words or retriever is None else None
+        self._retriever = retriever
+        if retriever is not None:
+            self._vectors, _ = retriever.premises(corpus, indices)
 
     def find(self, asked: Sequence[tuple[str, Place]]) -> list[tuple[Premise, ...]]:
         """Return the premises of each (state, place), best first; if a theorem may use fewer, all of those.
@@ -92,61 +111,25 @@ class Finder(ABC):
         ranked = self.rank(asked, self._premises)
         return [tuple(self.corpus[number] for number in numbers) for numbers in ranked]
 
-    @abstractmethod
     def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
         """Return the numbers of the k best premises of each (state, place), the best first.
 
         Raises:
             DivergedError: the retriever's weights are damaged.
         """
-
-
-class WordFinder(Finder):
-    """BM25, fused with a trained retriever's ranking if there is one."""
-
-    def __init__(self, corpus: Corpus, *, premises: int = 10, beside: Finder | None = None) -> None:
-        """Args:
-        corpus: of the premises.
-        premises: the number for a goal.
-        beside: a finder of the same corpus; its rankings are fused with BM25's.
-        """
-        super().__init__(corpus, premises)
-        self._words = BM25(corpus)
-        self._beside = beside
-
-    def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
-        deep = k if self._beside is None else FUSED
+        if self._words is None:
+            return self._nearest(asked, k)
+        deep = k if self._retriever is None else FUSED
         result = [self._words.rank(query_text(state), self._allowed(place), deep) for state, place in asked]
-        if self._beside is None:
+        if self._retriever is None:
             return result
-        both = zip(result, self._beside.rank(asked, deep), strict=True)
+        both = zip(result, self._nearest(asked, deep), strict=True)
         return [[*fused(rankings, k)] for rankings in both]
 
-
-class PremiseFinder(Finder):
-    """A trained retriever over one corpus."""
-
-    def __init__(
-        self, retriever: Retriever, corpus: Corpus, *, indices: Path | None = None, premises: int = 10
-    ) -> None:
-        """Embed the new premises of the corpus.
-
-        Args:
-            retriever: finds them.
-            corpus: of the premises.
-            indices: the folder of embedding indices; None: embeddings are not stored.
-            premises: the number for a goal.
-
-        Raises:
-            LearningError: the index cannot be written, or the weights are damaged.
-        """
-        super().__init__(corpus, premises)
-        self._retriever = retriever
-        self._vectors, _ = retriever.premises(corpus, indices)
-
-    def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
+    def _nearest(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
         import torch
 
+        assert self._retriever is not None
         ranked: list[list[int]] = []
         for start in range(0, len(asked), _AT_ONCE):
             part = asked[start : start + _AT_ONCE]

@@ -23,7 +23,7 @@ from pipeline.models.model_files import Checkpoint, file_digest, files_in
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import load_encoder, load_tokens, train_adapter
-from pipeline.models.retriever.finder import PremiseFinder
+from pipeline.models.retriever.finder import Finder
 from pipeline.models.retriever.index import embed_texts, load_retriever
 from pipeline.models.retriever.job import RetrieverJob
 from pipeline.models.retriever.learning import learn, measure, plan
@@ -104,7 +104,7 @@ def test_each_repository_s_goals_are_asked_of_its_own_adapter_and_a_new_one_s_of
     with pytest.raises(ModelError, match=r"an adapter for each of .*, and nothing says which"):
         model_for(folder, None)
     corpus = Corpus(learned.tasks[0].dataset / "corpus.jsonl")
-    finder = PremiseFinder(load_retriever(folder).of(ONE), corpus)
+    finder = Finder(corpus, retriever=load_retriever(folder).of(ONE), words=False)
     assert torch.equal(finder._vectors, kinds[1])
 
 

@@ -29,7 +29,7 @@ from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.finder import Place, PremiseFinder
+from pipeline.models.retriever.finder import Finder, Place
 from pipeline.models.retriever.index import load_retriever
 from pipeline.models.retriever.learning import learn, measure
 
@@ -45,7 +45,7 @@ last = learn(tasks[1], chain, config, parent=first.checkpoint, earlier=tasks[:1]
 measured = [measure(chain.path(last.checkpoint), task, config, indices=folder / "indices") for task in tasks]
 corpus = Corpus(tasks[1].dataset / "corpus.jsonl")
 retriever = load_retriever(chain.path(last.checkpoint))
-finder = PremiseFinder(retriever, corpus, indices=folder / "indices", premises=3)
+finder = Finder(corpus, premises=3, retriever=retriever, indices=folder / "indices")
 (found,) = finder.find([("\u22a2 abcd", Place())])
 print(len(measured), len(found))
 """

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from pipeline.models.retriever.baselines import (
 )
 from pipeline.models.retriever.batches import Example
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.finder import Finder, Place, WordFinder
+from pipeline.models.retriever.finder import Finder, Place
 
 PREMISES = (
     ("Nat.add_comm", "theorem Nat.add_comm (n m : Nat) : n + m = m + n"),
@@ -119,16 +120,16 @@ def test_rankings_are_fused_by_reciprocal_ranks() -> None:
 def test_words_find_premises_alone_and_beside_another(corpus: Corpus) -> None:
     place = Place("A.lean", (50, 1))
     requests = [("1 goal\n⊢ gcd a a = a", place), ("⊢ nothing like it", Place("B.lean", (1, 1)))]
-    alone = WordFinder(corpus, premises=2)
+    alone = Finder(corpus, premises=2)
     (ranked, nothing), (result, _) = alone.rank(requests, 5), alone.find(requests)
     assert [one.full_name for one in result] == [corpus[number].full_name for number in ranked[:2]]
     assert nothing == []
-
-    class Other(Finder):
-        def rank(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
-            return [[6, ranked[1]]] * len(asked)
-
-    both = WordFinder(corpus, beside=Other(corpus, 2)).rank(requests, 3)
+    other: Any = SimpleNamespace(
+        premises=lambda _corpus, _indices: (None, 0),
+        nearest=lambda _vectors, queries, _allowed, _k: [[6, ranked[1]]] * len(queries),
+    )
+    assert Finder(corpus, retriever=other, words=False).rank(requests, 3) == [[6, ranked[1]]] * 2
+    both = Finder(corpus, retriever=other).rank(requests, 3)
     assert both[0] == list(fused([ranked, [6, ranked[1]]], 3))
     assert both[0][0] == ranked[1]
     assert both[1] == [6, ranked[1]]
