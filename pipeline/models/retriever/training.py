@@ -133,8 +133,9 @@ def train_task(
     """
     started = time.monotonic()
     device = _device(config)
-    if world() > 1 or (device.type == "cuda" and config.num_gpus > 1):
-        start_processes(max(world(), config.num_gpus), device.type, timeout_s=config.timeout_seconds)
+    count = config.num_gpus if world() == 1 and device.type == "cuda" else world()
+    if count > 1:
+        start_processes(count, device.type, timeout_s=config.timeout_seconds)
     encoder, tokens = load_encoder(start), load_tokens(start)
     nn.Module.to(encoder, device)
     retriever = Retriever(encoder, tokens, config.document_length, config.data_max_seq_len)
