@@ -50,8 +50,8 @@ from pipeline.models.tactics.training import IGNORED, FineTuning, collated, exam
 from pipeline.models.training_job import OnStep, TrainingJob
 from store.events.models import ModelKind
 
-_WARMUP = 0.03
-"""Of a training's steps."""
+WARMUP = 0.03
+"""The share of a training's steps over which the learning rate rises."""
 METRICS = ("tactic@1", "tactic@8", "token_accuracy")
 CANDIDATES = 8
 _AT_ONCE = 64
@@ -173,7 +173,7 @@ class TacticsJob(TrainingJob[TacticsConfig, TacticModel]):
 
         def begin() -> FineTuning:
             training = FineTuning(config, step.start, Reports.of_job(on_step, self.tensorboard))
-            training.warmup_steps = _WARMUP
+            training.warmup = WARMUP
             return training
 
         def rows() -> tuple[Sequence[Row], dict[str, Any]]:

@@ -8,6 +8,7 @@ answers with the tactic. The loss is on the tactic and its end mark alone.
 from __future__ import annotations
 
 import copy
+import math
 import resource
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -217,11 +218,11 @@ def collated(rows: Sequence[Mapping[str, Sequence[int]]], *, pad: int) -> dict[s
 class FineTuning(TacticTraining):
     """Supervised fine-tuning; its measure is "loss", the mean over the run.
 
-    `warmup_steps` are of the learning rate; below 1 they are a share of all steps.
+    `warmup` is the share of all steps over which the learning rate rises.
     """
 
     takes_encoder_decoders = True
-    warmup_steps = 0.0
+    warmup = 0.0
 
     def fit(self, rows: Sequence[Row], saves: Saves) -> FitResult:
         most = self.found.lengths.answer
@@ -244,11 +245,13 @@ class FineTuning(TacticTraining):
         found = self.found
         if self.checkpointing and isinstance(found.model, PeftModel):
             found.model.enable_input_require_grads()
+        steps = math.ceil(len(examples) / self.config.batch_size) * self.config.epochs
         return _GroupedByLength(
             model=found.model,
             args=TrainingArguments(
                 **self.arguments(saves),
-                warmup_steps=self.warmup_steps,
+                # transformers rounds a share up, and the first step of a warm-up changes no weight.
+                warmup_steps=int(self.warmup * steps),
                 # An encoder-decoder's loss is a mean; every process would count it again.
                 average_tokens_across_devices=found.prompts.kind != "seq2seq",
             ),
