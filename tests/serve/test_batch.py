@@ -20,6 +20,7 @@ import pytest
 from pipeline.endpoint.spending import file_of
 from pipeline.jobs.specs import EndpointSpec
 from pipeline.models.tactics.generate import Generator
+from pipeline.models.tactics.requests import Prompt
 from pipeline.serve.limits import RETRY_AFTER_S
 from pipeline.serve.spec import Limits, ModelSpec
 from tests.support.chat_server import ChatServer, Says, Silence
@@ -40,7 +41,7 @@ class Held:
         self.begun, self.go = threading.Event(), threading.Event()
         real = Generator.complete
 
-        def complete(generator: Generator, prompts: Sequence[Sequence[int]], *rest: Any, **named: Any) -> Any:
+        def complete(generator: Generator, prompts: Sequence[Prompt], *rest: Any, **named: Any) -> Any:
             self.sizes.append(len(prompts))
             self.begun.set()
             assert self.go.wait(30)

@@ -173,7 +173,7 @@ class TacticsJob(TrainingJob[TacticsConfig, TacticModel]):
 
         def begin() -> FineTuning:
             training = FineTuning(config, step.start, Reports.of_job(on_step, self.tensorboard))
-            training.warmup = WARMUP
+            training.warmup_steps = WARMUP
             return training
 
         def rows() -> tuple[Sequence[Row], dict[str, Any]]:

@@ -218,11 +218,11 @@ def collated(rows: Sequence[Mapping[str, Sequence[int]]], *, pad: int) -> dict[s
 class FineTuning(TacticTraining):
     """Supervised fine-tuning; its measure is "loss", the mean over the run.
 
-    `warmup` is the share of all steps over which the learning rate rises.
+    `warmup_steps` are of the learning rate; below 1 they are a share of all steps.
     """
 
     takes_encoder_decoders = True
-    warmup = 0.0
+    warmup_steps = 0.0
 
     def fit(self, rows: Sequence[Row], saves: Saves) -> FitResult:
         most = self.found.lengths.answer
@@ -245,13 +245,15 @@ class FineTuning(TacticTraining):
         found = self.found
         if self.checkpointing and isinstance(found.model, PeftModel):
             found.model.enable_input_require_grads()
-        steps = math.ceil(len(examples) / self.config.batch_size) * self.config.epochs
+        warmup = self.warmup_steps
+        if warmup < 1:
+            # transformers would round up, and the first step of a warm-up changes no weight.
+            warmup *= math.ceil(len(examples) / self.config.batch_size) * self.config.epochs
         return _GroupedByLength(
             model=found.model,
             args=TrainingArguments(
                 **self.arguments(saves),
-                # transformers rounds a share up, and the first step of a warm-up changes no weight.
-                warmup_steps=int(self.warmup * steps),
+                warmup_steps=int(warmup),
                 # An encoder-decoder's loss is a mean; every process would count it again.
                 average_tokens_across_devices=found.prompts.kind != "seq2seq",
             ),

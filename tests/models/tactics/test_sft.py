@@ -103,7 +103,7 @@ def test_training_prints_nothing_and_reports_each_step(
 
 def test_a_training_of_a_single_step_learns_in_it(training: Training, saves: Saves) -> None:
     made = training()
-    made.warmup = WARMUP
+    made.warmup_steps = WARMUP
     before = tensors_digest(made.found.model.state_dict())
     assert made.fit(rows(("⊢ p", "simp")), saves).steps == 1
     assert tensors_digest(made.found.model.state_dict()) != before
