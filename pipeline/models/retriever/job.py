@@ -12,7 +12,6 @@ from typing import Any, ClassVar
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import TrainRetrieverSpec
 from pipeline.models.datasets import TaskData
-from pipeline.models.libraries import tensors_digest
 from pipeline.models.measures import Evaluation
 from pipeline.models.model_files import Checkpoint
 from pipeline.models.retriever.config import RetrieverConfig, for_a_job
@@ -54,7 +53,7 @@ class RetrieverJob(TrainingJob[RetrieverConfig, Retriever]):
         return load_retriever(source, device=self.config.device, config=self.measured_with)
 
     def facts_of(self, model: Retriever) -> dict[str, Any]:
-        return {"digest": tensors_digest(model.encoder.state_dict())}
+        return {"digest": model.weights}
 
 
 def train(spec: JobSpec[TrainRetrieverSpec], reporter: Reporter) -> dict[str, Any]:
