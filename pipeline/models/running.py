@@ -24,11 +24,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import torch
 from safetensors import SafetensorError
-from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
+from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerState, TrainingArguments
 from transformers.integrations.integration_utils import (
     TensorBoardCallback,
     get_available_reporting_integrations,
 )
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import PrinterCallback, ProgressCallback
 from transformers.trainer_utils import SaveStrategy
 
@@ -49,7 +50,7 @@ from pipeline.models.ranks import any_of, is_first, meet, of_first, world
 from store.files import sync_tree, write_whole
 
 if TYPE_CHECKING:
-    from transformers import TrainerControl, TrainerState
+    from transformers import TrainerControl
 
 OnStep = Callable[[int, int], object]
 C = TypeVar("C", bound=TacticsConfig | ProgressConfig)
@@ -216,6 +217,9 @@ class Training(abc.ABC, Generic[C]):
         with quiet_libraries(), _own_run(reports.trackers):
             try:
                 begun = _newest_whole(saves.folder)
+                if begun is not None and _has_ended(begun):
+                    # transformers would take one more step, unless the run ended with an epoch.
+                    trainer.args.num_train_epochs, trainer.args.max_steps = 0, -1
                 with preemption.region(any_of):
                     trainer.train(resume_from_checkpoint=None if begun is None else str(begun))
             except (OSError, RuntimeError, SafetensorError) as error:
@@ -381,7 +385,8 @@ class _SaveCallback(TrainerCallback):  # type: ignore[misc]
         control: TrainerControl,
         **_: Any,
     ) -> None:
-        if args.save_strategy == SaveStrategy.EPOCH and float(state.epoch or 0).is_integer():
+        ends_epoch = state.global_step >= state.max_steps or float(state.epoch or 0).is_integer()
+        if args.save_strategy == SaveStrategy.EPOCH and ends_epoch:
             # transformers saves after the epoch's evaluation; resuming from before it would skip the evaluation.
             return
         if any_of(preemption.wanted() or time.monotonic() >= self._next):
@@ -426,6 +431,12 @@ def _newest_whole(folder: Path) -> Path | None:
             else:
                 shutil.rmtree(path)
     return of_first(max(result)[1] if result else None)
+
+
+def _has_ended(saved: Path) -> bool:
+    """Return whether a saved step is its run's last one."""
+    state = TrainerState.load_from_json(str(saved / TRAINER_STATE_NAME))
+    return bool(state.global_step >= state.max_steps)
 
 
 def _is_disk_error(error: BaseException) -> bool:

@@ -86,6 +86,20 @@ def test_a_run_of_other_settings_is_not_gone_on_with(data: Path, model: Path, tm
     assert same.steps == 0, "it is there"
 
 
+def test_a_run_killed_after_a_part_of_an_epoch_ends_as_another(
+    data: Path, model: Path, tmp_path: Path
+) -> None:
+    class Kill(TrainerCallback):  # type: ignore[misc]
+        def on_train_end(self, *_: Any, **__: Any) -> None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        trainer(data, model, tmp_path / "killed", epochs=1.5, callbacks=[Kill()]).train()
+    again, whole = (trainer(data, model, tmp_path / name, epochs=1.5).train() for name in ("killed", "whole"))
+    assert (again, again.steps) == (whole, 15)
+    assert weights(tmp_path / "killed") == weights(tmp_path / "whole")
+
+
 def test_training_goes_on_from_a_trained_model_and_replaces_one_that_is_there(
     data: Path, model: Path, trained: Trained, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel
 from torch import distributed
+from transformers import TrainerCallback
 
 from pipeline.jobs.specs import GrpoSpec
 from pipeline.models.config import TacticsConfig
@@ -119,6 +120,20 @@ def test_a_model_that_is_kept_near_is_the_one_that_the_training_began_with(
     made = rewarded(some, start=tmp_path / "first", kl_beta=0.1)
     kept = made.trainer(prompts_of(ROWS, made.found), Saves(tmp_path / "second")).ref_model
     assert same(kept, first.found.model)
+
+
+def test_a_run_killed_after_its_last_step_takes_no_further_one(rewarded: Begin, saves: Saves) -> None:
+    class Kill(TrainerCallback):  # type: ignore[misc]
+        def on_train_end(self, *_: Any, **__: Any) -> None:
+            raise KeyboardInterrupt
+
+    always, constant = Saves(saves.folder, 0), {"lr_scheduler_type": "constant"}
+    killed, again = (rewarded(some, trl=constant) for _ in range(2))
+    killed.reports = Reports(callbacks=[Kill()])
+    with pytest.raises(KeyboardInterrupt):
+        killed.fit(ROWS, always)
+    assert again.fit(ROWS, always).steps == 1, "of the two of an epoch"
+    assert same(again.found.model, killed.found.model)
 
 
 def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
