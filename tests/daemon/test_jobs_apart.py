@@ -111,7 +111,10 @@ def test_each_kind_of_job_needs_nothing_of_the_daemon_s_but_what_it_lists(tmp_pa
         wait_for("scan", "build", "trace", "prove", "check")
         works.train()
         wait_for("train", "train_tactics", "train_grpo", "train_progress")
-        assert set(ended(deployment)) == set(KINDS)
+        works.bump()
+        wait_for("bump")
+        # Before its one commit there is no past to count.
+        assert set(ended(deployment)) == set(KINDS) - {"count"}
         works.push()
         deployment.wait_for(premises_are_searched, what="a search with premises", seconds=100)
     assert list(paths.inputs.glob("kept/*/*")), "the corpus is there for the next job"

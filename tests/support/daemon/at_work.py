@@ -125,7 +125,11 @@ batch_size = 4
 num_generations = 4
 max_steps = 6
 """
-_LOGIC = "theorem use{0} (p q{0} : Prop) (hp : p) : p := by\n  exact keep{1} p hp\n\n"
+# No finisher of the reward closes it: a training with rewards has goals.
+_LOGIC = (
+    "theorem use{0} (p q{0} : Prop) (hp : p) : ∃ f : Prop → Prop, f q{0} = p := by\n"
+    "  exact ⟨fun _ => p, have _ := keep{1} p hp; rfl⟩\n\n"
+)
 _LEMMAS = "".join(f"theorem keep{n} (p : Prop) (h : p) : p := h\n\n" for n in range(3))
 _SORRIES = (
     "theorem open{n} (p : Prop) : p → p := by\n  sorry\n",
