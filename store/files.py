@@ -78,21 +78,26 @@ def write_whole(path: Path, content: str | bytes, *, flush_folder: bool = True) 
         file.write(content.encode() if isinstance(content, str) else content)
 
 
+def beside(place: Path) -> Path:
+    """Return the folder of a writer of `place` (`folder_written_whole`)."""
+    return place.with_name(f".new-{place.name}")
+
+
 @contextmanager
 def folder_written_whole(place: Path) -> Iterator[Path]:
     """Make a folder that gets the name `place`, durably, at the end of the block; after an error there is none.
 
-    `place` does not exist yet. A killed writer leaves a folder beside it, which the next one removes.
+    `place` does not exist yet. A killed writer leaves a folder `beside` it, which the next one removes.
     """
-    beside = place.with_name(f".new-{place.name}")
-    shutil.rmtree(beside, ignore_errors=True)
-    beside.mkdir(parents=True)
+    new = beside(place)
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
     try:
-        yield beside
-        sync_tree(beside)
-        beside.rename(place)
+        yield new
+        sync_tree(new)
+        new.rename(place)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(new, ignore_errors=True)
     sync(place.parent)
 
 

@@ -36,6 +36,7 @@ from pipeline.models.model_files import (
     start_of,
 )
 from pipeline.models.ranks import is_first, meet
+from store.files import beside
 
 _RUNS = ".runs"
 _ID = re.compile("[0-9a-f]{16}")
@@ -199,10 +200,25 @@ class Chain:
             shutil.rmtree(folder)
 
     def drop_runs(self) -> None:
-        """Remove the files of runs without a process: their data and settings are out of date."""
+        """Remove the files of runs without a process: their data and settings are out of date.
+
+        A process killed while it wrote its checkpoint has left a part of that too.
+        """
         for run in self.folder.glob(f"{_RUNS}/*"):
             with suppress(CheckpointError), self.making(run.name):
+                shutil.rmtree(beside(self.path(run.name)), ignore_errors=True)
                 shutil.rmtree(run, ignore_errors=True)
+
+    def keep_only(self, checkpoint: str) -> None:
+        """Remove the others, parts of them from an interrupted removal too, and the runs without a process.
+
+        Raises:
+            OSError: something cannot be removed.
+        """
+        for other in self.folder.glob("*"):
+            if _ID.fullmatch(other.name) and other.name != checkpoint:
+                shutil.rmtree(other)
+        self.drop_runs()
 
     def read(self, checkpoint: str, *, verify: bool = False) -> Checkpoint:
         """Return a checkpoint's description; `verify` also compares its files with it.

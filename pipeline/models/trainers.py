@@ -38,7 +38,7 @@ from transformers import TrainerCallback
 
 from pipeline.jobs.specs import GrpoSpec
 from pipeline.models.chain import Chain, Step
-from pipeline.models.config import STRICT, Device, ProgressConfig, TacticsConfig
+from pipeline.models.config import STRICT, Device, PositiveNumber, ProgressConfig, TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import CheckpointError, ConfigError, DatasetError, NothingToLearnError
 from pipeline.models.libraries import DType, device_of
@@ -124,16 +124,13 @@ class OutputFolder:
                     self.folder.rmdir()  # empty
                 link.replace(self.folder)
                 sync(self.folder.parent)
+                # The model of other settings or data is replaced.
+                self.chain.keep_only(made.checkpoint)
             except OSError as error:
                 raise CheckpointError(
-                    f"{self.folder} cannot be made a link to {self.chain.path(made.checkpoint)} ({error.strerror}). "
+                    f"{self.folder} cannot be made a link to {self.chain.path(made.checkpoint)} alone ({error}). "
                     "Give back the right to write, and run it again"
                 ) from error
-            for other in self.chain.folder.glob("*/checkpoint.json"):
-                if other.parent.name != made.checkpoint:
-                    shutil.rmtree(other.parent)
-            # Those of other settings or data: their model is replaced.
-            self.chain.drop_runs()
         meet()
 
 
@@ -145,12 +142,14 @@ class TrainerConfig(TacticsConfig):
         begun: the digest of the model to begin with, if that is a folder.
         adapter: PEFT's configuration of a new adapter.
         dtype: of the weights (`TacticTraining`).
+        lr: the highest learning rate.
         grpo: those of the training with a reward.
     """
 
     begun: str = ""
     adapter: Mapping[str, Any] | None = None
     dtype: DType = "auto"
+    lr: PositiveNumber = 2e-5
     grpo: Mapping[str, Any] | None = None
 
 

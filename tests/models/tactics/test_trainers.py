@@ -225,6 +225,7 @@ def test_a_folder_that_would_be_lost_is_not_trained_into(
     [
         ({"batch_size": 0}, "batch_size is 0: it takes a number above 0"),
         ({"lr": float("nan")}, "lr is nan: it takes a finite number"),
+        ({"lr": 0.0}, "lr is 0.0: it takes a number above 0"),
         ({"dtype": "float16"}, "dtype is 'float16': it takes one of 'auto', 'float32' or 'bfloat16'"),
         ({"device": "tpu"}, "device is 'tpu': it takes one of 'auto', 'cpu' or 'cuda'"),
         ({"report_to": "paper"}, "report_to is 'paper'"),
