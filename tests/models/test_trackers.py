@@ -13,11 +13,13 @@ import torch
 from lightning_fabric.loggers.csv_logs import CSVLogger
 from transformers import TrainerCallback
 
+from pipeline.jobs import preemption
 from pipeline.models.chain import Chain
 from pipeline.models.config import TacticsConfig
 from pipeline.models.curve import CURVE, read_curve
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError
+from pipeline.models.model_files import Checkpoint
 from pipeline.models.retriever.learning import learn
 from pipeline.models.running import Reports, Saves, Training, trackers
 from pipeline.models.tactics.grpo import as_documented
@@ -99,9 +101,11 @@ def test_a_run_of_w_and_b_ends_with_its_training_unless_the_caller_began_it(
     assert finished == ["of the training"]
 
 
-def test_lightning_s_loggers_are_given_a_retriever_s_curve(tmp_path: Path) -> None:
+@pytest.mark.parametrize("preempted", [False, True], ids=["whole", "preempted"])
+def test_lightning_s_loggers_are_given_a_retriever_s_curve(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preempted: bool
+) -> None:
     chain = Chain(tmp_path / "chain")
-    logger = CSVLogger(tmp_path / "logs", name="", version="run")
     config = small_config(
         make_tiny_retriever(tmp_path / "tiny"),
         batch_size=8,
@@ -109,9 +113,23 @@ def test_lightning_s_loggers_are_given_a_retriever_s_curve(tmp_path: Path) -> No
         against_forgetting="none",
     )
     task = TaskData("a", write_dataset(tmp_path / "a", theorems=40, files=3))
-    made = learn(task, chain, config, parent=None, loggers=[logger])
-    with (tmp_path / "logs" / "run" / "metrics.csv").open() as file:
-        logged = [float(row["loss"]) for row in csv.DictReader(file)]
+    logged: dict[int, float] = {}
+
+    def train(name: str) -> Checkpoint:
+        try:
+            return learn(task, chain, config, parent=None, loggers=[CSVLogger(tmp_path, "", name)])
+        finally:
+            with (tmp_path / name / "metrics.csv").open() as file:
+                rows = [(int(row["step"]), float(row["loss"])) for row in csv.DictReader(file)]
+            assert rows
+            logged.update(rows)
+
+    if preempted:
+        with monkeypatch.context() as patched:
+            patched.setattr(preemption, "wanted", lambda: True)
+            with pytest.raises(preemption.Yielded):
+                train("first")
+    made = train("last")
     losses = read_curve((chain.path(made.checkpoint) / CURVE).read_bytes())["loss"]
     assert len(logged) == made.steps
-    assert logged == pytest.approx([value for _, value in losses])
+    assert logged == pytest.approx(dict(losses))

@@ -176,10 +176,15 @@ def train_task(
         replay=partial(rows.draw, past, config) if rows and replays else None,
         loggers=loggers,
     )
-    with preemption.region(any_of), quiet_libraries(), _deterministic(device):
-        training.run(run / "steps", on_step)
-    for logger in loggers:
-        logger.finalize("success")
+    status = "failed"
+    try:
+        with preemption.region(any_of), quiet_libraries(), _deterministic(device):
+            training.run(run / "steps", on_step)
+        status = "success"
+    finally:
+        # Those with a buffer write it now: a preempted run goes on without the steps before it.
+        for logger in loggers:
+            logger.finalize(status)
     check_finite(encoder)
     encoder.train(False)
     average(encoder, before, config.average_weight)
@@ -281,7 +286,6 @@ class _Training:
     def _learn(self, parts: Iterator[Batch]) -> None:
         """Do the step of the optimiser with the present number."""
         device, many = self._encoder.device, self._batches.accumulate
-        dtype = _mixed_with(self._config, device)
         losses = []
         for number in range(many):
             # The generator's state is not saved: its seed follows from the step.
@@ -292,7 +296,7 @@ class _Training:
             together = isinstance(self._loss, DistributedDataParallel)
             # The processes add up their gradients once.
             with self._loss.no_sync() if together and number + 1 < many else nullcontext():  # type: ignore[operator]
-                with torch.autocast(device.type, dtype, enabled=dtype is not None):
+                with mixed_precision(self._config, device):
                     loss = self._loss(batch)
                 self._scaler.scale(loss / many).backward()
             losses.append(loss.detach())
@@ -501,11 +505,15 @@ def _device(config: RetrieverConfig) -> torch.device:
     return device
 
 
-def _mixed_with(config: RetrieverConfig, device: torch.device) -> torch.dtype | None:
-    """Return the type of matrix products beside float32."""
-    if config.precision == "auto":
-        return torch.bfloat16 if computes_in_bfloat16(device) else None
-    return {"32-true": None, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}[config.precision]
+def mixed_precision(config: RetrieverConfig, device: torch.device) -> torch.autocast:
+    """Return the context in which matrix products are in the configuration's type beside float32, if it has one."""
+    bfloat16 = config.precision == "bf16-mixed" or (
+        config.precision == "auto" and computes_in_bfloat16(device)
+    )
+    dtype = torch.bfloat16 if bfloat16 else torch.float16
+    # A kept copy of a weight would add up the gradients of a step's many passes in its own few digits.
+    mixed = bfloat16 or config.precision == "16-mixed"
+    return torch.autocast(device.type, dtype, enabled=mixed, cache_enabled=False)
 
 
 @contextmanager

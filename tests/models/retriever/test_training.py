@@ -26,7 +26,7 @@ from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, embed
 from pipeline.models.retriever.index import Retriever
 from pipeline.models.retriever.learning import learn
-from pipeline.models.retriever.training import RunSummary, train_task, validate
+from pipeline.models.retriever.training import RunSummary, mixed_precision, train_task, validate
 from tests.support.retrieval import small_config
 from tests.support.tiny_models import make_tiny_retriever
 
@@ -157,6 +157,15 @@ def test_whatever_a_run_computes_in_its_checkpoint_is_float32_and_the_next_task_
     curve = json.loads((chain.path(second.checkpoint) / CURVE).read_text())
     assert curve["ewc/lambda"][-1][0] == second.steps
     assert curve["ewc/penalty"][-1][1] > 0
+
+
+def test_the_gradients_of_a_step_s_many_passes_are_added_up_in_float32(model: Path) -> None:
+    weight = torch.ones(1, 1, requires_grad=True)
+    with mixed_precision(small_config(model, precision="bf16-mixed"), torch.device("cpu")):
+        passes = [torch.nn.functional.linear(torch.ones(1, 1), weight) for _ in range(1000)]
+    assert passes[0].dtype == torch.bfloat16
+    (gradient,) = torch.autograd.grad(torch.cat(passes).float().sum(), weight)
+    assert gradient.item() == 1000.0
 
 
 def test_a_run_that_is_cut_off_after_any_step_of_an_epoch_takes_all_that_are_left(
