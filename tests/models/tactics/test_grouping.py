@@ -11,7 +11,7 @@ from benchmarks.retrieval import lengths_of_lean
 from pipeline.models.config import TacticsConfig
 from pipeline.models.errors import ConfigError
 from pipeline.models.running import Saves
-from pipeline.models.tactics.training import FineTuning, learning_rate
+from pipeline.models.tactics.training import FineTuning
 from tests.support.tiny_models import make_tiny_causal, make_tiny_seq2seq
 
 
@@ -51,17 +51,6 @@ def test_each_epoch_has_an_order_of_its_own_and_always_the_same(loader: Any) -> 
     first, second, again = lengths(0), lengths(1), lengths(0)
     assert first != second
     assert first == again
-
-
-@pytest.mark.parametrize(
-    ("settings", "rate"),
-    [({}, 2e-5), ({"lora": True}, 2e-4), ({"lr": 1e-3, "lora": True}, 1e-3), ({"lr": 1e-3}, 1e-3)],
-)
-def test_the_learning_rate_is_that_of_what_is_trained_unless_it_is_said(
-    settings: dict[str, Any], rate: float
-) -> None:
-    config = TacticsConfig(**settings)
-    assert learning_rate(config, adapter=config.lora) == rate
 
 
 def test_a_learning_rate_below_zero_is_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -110,6 +111,18 @@ def test_a_training_of_a_single_step_learns_in_it(training: Training, saves: Sav
 
 
 # ---- adapters
+
+
+def test_the_learning_rate_is_that_of_what_is_trained_unless_it_is_said(
+    tmp_path: Path, training: Training, saves: Saves
+) -> None:
+    def rate(**changes: Any) -> float:
+        return float(training(**changes).arguments(saves)["learning_rate"])
+
+    assert (rate(lr=0.0), rate(lr=0.0, adapter=lora())) == (2e-5, 2e-4)
+    assert (rate(lr=1e-3), rate(lr=1e-3, adapter=lora())) == (1e-3, 1e-3)
+    training(adapter=lora()).write(tmp_path / "adapter")
+    assert rate(lr=0.0, start=tmp_path / "adapter") == 2e-4
 
 
 def test_an_adapter_finds_its_base_from_any_folder_and_leaves_the_caller_s_settings_alone(
