@@ -6,8 +6,8 @@ A file has the name of its encoder's weights, and of the tokens of the longest d
 and of a CPU in float32 lie in one file: their cosines differ by some thousandths, and a server without a GPU need not
 embed again after training.
 
-A file only grows, by one writer at a time; readers need no lock. What a killed writer left of a record does not count,
-and the next one removes it.
+A file only grows, by one writer at a time; readers need no lock. Vectors are written and flushed before their keys, so
+a key always has its vector. What a killed writer left behind the last key does not count: the next one overwrites it.
 
 A search computes scores, applies the accessibility mask, then takes the k highest, ties to the lower index. No
 approximation: a pass over 180,000 vectors costs less than the query's own embedding. The mask is applied before
@@ -23,6 +23,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +52,8 @@ from store.files import lock, sync
 
 _KEY = 32
 """Bytes of a SHA-256."""
+_NO_KEY = bytes(_KEY)
+"""Of a record whose vector may not be on the disk yet."""
 _BLOCK = 4096
 """Texts tokenized, and vectors written, at a time."""
 
@@ -103,26 +106,35 @@ class EmbeddingIndex:
 
     def _append(self, whole: int, missing: dict[bytes, str]) -> None:
         retriever, keys = self._retriever, iter(missing)
-        with self.path.open("ab") as out:
-            out.truncate(whole * self._record.itemsize)
+        with self.path.open("r+b") as out:
             for made in embed_blocks(
                 retriever.encoder, retriever.tokens, list(missing.values()), retriever.document_length
             ):
-                block = np.empty(len(made), self._record)
-                block["document"] = np.frombuffer(b"".join(islice(keys, len(made))), f"V{_KEY}")
+                block = np.zeros(len(made), self._record)
                 block["vector"] = made.cpu().numpy()
-                out.write(block.tobytes())
-                out.flush()
-                sync(out.fileno())
+                self._write(out, whole, block)
+                # A power cut, or a network's file system, may keep any part of what is written at once.
+                block["document"] = np.frombuffer(b"".join(islice(keys, len(made))), f"V{_KEY}")
+                self._write(out, whole, block)
+                whole += len(block)
+
+    def _write(self, out: BinaryIO, place: int, block: npt.NDArray[np.void]) -> None:
+        out.seek(place * self._record.itemsize)
+        out.write(block.tobytes())
+        out.flush()
+        sync(out.fileno())
 
     def _read(self) -> tuple[npt.NDArray[np.void], dict[bytes, int]]:
-        """Return the whole records, and the row of each document."""
+        """Return the records up to the last one with a key, and the row of each document."""
         whole = self.path.stat().st_size // self._record.itemsize if self.path.exists() else 0
         if not whole:
             return np.empty(0, self._record), {}
         # Copied on writing: PyTorch refuses read-only arrays.
         records = np.memmap(self.path, self._record, mode="c", shape=(whole,))
-        return records, {key: row for row, key in enumerate(records["document"].tolist())}
+        keys = records["document"].tolist()
+        while keys and keys[-1] == _NO_KEY:
+            keys.pop()
+        return records[: len(keys)], {key: row for row, key in enumerate(keys)}
 
 
 def embed_texts(

@@ -82,6 +82,30 @@ def test_an_index_that_was_cut_off_while_growing_goes_on_from_its_last_whole_rec
     assert np.array_equal(again, mended)
 
 
+def test_a_vector_is_on_the_disk_before_its_key_is_written(
+    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    durable: dict[int, bytes] = {}
+    seen: list[int] = []
+
+    def flushed(descriptor: int) -> None:
+        os.fsync(descriptor)
+        content = next(tmp_path.glob("*.f32")).read_bytes()
+        keyed = 0
+        for at in range(0, len(content), RECORD):
+            key, vector = content[at : at + 32], content[at + 32 : at + RECORD]
+            if any(key):
+                keyed += 1
+                assert durable[at] == vector
+        seen.append(keyed)
+        durable.update({at: content[at + 32 : at + RECORD] for at in range(0, len(content), RECORD)})
+
+    monkeypatch.setattr(index_module, "_BLOCK", 16)
+    monkeypatch.setattr(index_module, "sync", flushed)
+    index_in(tmp_path, encoder).vectors(TEXTS)
+    assert seen == [0, 16, 16, 32, 32, 40]
+
+
 def brute_force(queries: Matrix, documents: Matrix, allowed: Matrix, k: int) -> list[list[int]]:
     found = []
     for row, mask in zip((queries @ documents.T).tolist(), allowed.tolist(), strict=True):
@@ -257,18 +281,19 @@ def test_a_process_that_is_killed_while_it_adds_and_two_at_once_leave_each_vecto
         os.mkfifo(gate)
 
     def grow(gate: Path, last: int, killed_at: int) -> Any:
-        """Start a process that adds documents by eights, and is killed after it has flushed `killed_at` blocks."""
+        """Start a process that adds documents by eights, and is killed after it has flushed `killed_at` times."""
         said = gate.with_suffix(".said")
         return programs.start(GROW, folder, model, 0, last, killed_at, folder=said, stdin=gate)
 
-    killed, other = grow(gates[0], 40, 1), grow(gates[1], 120, 0)
+    # The second flush is of the first eight's keys, the third of the next eight's vectors.
+    killed, other = grow(gates[0], 40, 3), grow(gates[1], 120, 0)
     with gates[0].open("w") as first, gates[1].open("w") as second:
         while not all(program.said() for program in (killed, other)):
             time.sleep(0.01)
         first.write("go\n")
         first.flush()
         assert killed.wait().returncode == -signal.SIGKILL
-        assert next(folder.glob("*.f32")).stat().st_size == 8 * RECORD
+        assert next(folder.glob("*.f32")).stat().st_size == 16 * RECORD
         second.write("go\n")
         second.flush()
         _, here = index.vectors(texts[60:])
