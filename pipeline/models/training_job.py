@@ -287,9 +287,9 @@ class TrainingJob(abc.ABC, Generic[C, M]):
                 if checkpoint != made:
                     self.chain.read(checkpoint, verify=True)
                 self._record(checkpoint, task, split, self._measured(checkpoint, task, split))
-            except (NothingToLearnError, CheckpointError) as error:
+            except (NothingToLearnError, CheckpointError, ModelError) as error:
                 # A new model may also replace a damaged one.
-                if checkpoint == made and isinstance(error, CheckpointError):
+                if checkpoint == made and not isinstance(error, NothingToLearnError):
                     raise
                 unmeasured.append({"task": task.name, "split": split, "reason": str(error)})
         return unmeasured

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import shutil
@@ -9,13 +10,17 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.jobs.protocol import JobSpec, Reporter
+from pipeline.jobs.specs import TrainRetrieverSpec
 from pipeline.models.chain import Chain, Step
-from pipeline.models.datasets import TaskData
-from pipeline.models.errors import CheckpointError
+from pipeline.models.datasets import TaskData, dataset_of
+from pipeline.models.errors import CheckpointError, ModelError
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever import learning as lifelong
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import load_encoder
+from pipeline.models.retriever.index import Retriever, load_retriever
+from pipeline.models.retriever.job import RetrieverJob
 from pipeline.models.retriever.learning import learn, measure
 from tests.models.retriever.conftest import Taught, learn_both
 from tests.support.retrieval import small_config
@@ -198,3 +203,31 @@ def test_a_dataset_that_only_has_a_test_split_can_be_measured(
     for split in ("train", "val"):
         (only / "random" / f"{split}.json").unlink()
     assert measure(model, TaskData("a", only), config).n > 0
+
+
+def test_a_model_takes_the_place_of_one_that_cannot_be_loaded(
+    tmp_path: Path,
+    taught: Taught,
+    chain: Chain,
+    config: RetrieverConfig,
+    tasks: list[TaskData],
+    model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    dataset = shutil.copytree(tasks[0].dataset, dataset_of(chain.folder, "job"))
+    (dataset / "metadata.json").write_text('{"everlean": {"position": 7}}')
+    parent = taught.checkpoints[0].checkpoint
+
+    def load(job: RetrieverJob, source: str) -> Retriever:
+        if Path(source).name == parent:
+            raise ModelError("its adapter's base is gone")
+        return load_retriever(source, config=job.measured_with)
+
+    monkeypatch.setattr(RetrieverJob, "load", load)
+    order = TrainRetrieverSpec(
+        repository="a", chain=chain.folder, parent=parent, indices=tmp_path / "indices", taken=model
+    )
+    spec = JobSpec("job", "train", 1, tmp_path / "attempt", order)
+    summary = RetrieverJob(config, spec, Reporter(spec, io.StringIO())).run()
+    (missing,) = summary["unmeasured"]
+    assert missing == {"task": "a", "split": "test", "reason": "its adapter's base is gone"}
