@@ -49,7 +49,7 @@ from store.view.rows import CheckpointRow, EvaluationRow, JobRow, SorryRow
 
 if TYPE_CHECKING:
     from pipeline.models.retriever.config import TrainingConfig
-    from pipeline.models.trainers import RepositoryTrainer
+    from pipeline.models.trainers import TacticsTrainer
 
 TO_TRACE: frozenset[Kind] = frozenset({"scan", "build", "trace"})
 TO_PROVE: frozenset[Kind] = frozenset({"build", "prove", "check"})
@@ -652,7 +652,7 @@ class LeanAgent(BaseAgent):
         train = self.settings.train
         config = training_config or TrainingConfig.from_dict(train.retriever)
         usual, fields = RetrieverConfig(), config.translated().to_dict()
-        device, gpus = fields.pop("device"), fields.pop("num_gpus")
+        device = fields.pop("device")
         if device == "auto":
             device = "cuda" if train.device != "cpu" and cuda_is_there() else "cpu"
         update = {
@@ -660,7 +660,7 @@ class LeanAgent(BaseAgent):
             "new_theorems": 1,
             "retriever": {name: one for name, one in fields.items() if one != getattr(usual, name)},
             "device": device,
-            "gpus": max(train.gpus, gpus),
+            "gpus": max(train.gpus, config.num_gpus),
         }
         self.settings = self.settings.model_copy(update={"train": train.model_copy(update=update)})
         self.generator = str(generator) or self.settings.prove.generator.model or self.GENERATOR
@@ -723,7 +723,7 @@ class HFAgent(BaseAgent):
 
     def __init__(
         self,
-        trainer: RepositoryTrainer,
+        trainer: TacticsTrainer,
         database_path: str | Path | None = None,
         training_config: None = None,
         prover_config: ProverConfig | None = None,
@@ -770,7 +770,7 @@ class HFAgent(BaseAgent):
         """
         made = read_checkpoint(self._folder)
         learned = () if made is None else made.about["repositories"]
-        if {"url": pinned.url, "commit": pinned.commit} not in learned:
+        if f"{pinned.url}@{pinned.commit}" not in learned:
             self._say(f"{pinned}: has no step of a proof to learn from")
             return None
         if session.ask(partial(_checkpoint_of, folder=self._folder)) is not None:

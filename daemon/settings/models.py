@@ -46,7 +46,7 @@ from pipeline.jobs.spec import KeyPlace
 from pipeline.jobs.specs import GrpoSpec
 from pipeline.models.config import ProgressConfig, TacticsConfig
 from pipeline.models.errors import ConfigError
-from pipeline.models.retriever.config import for_a_job as retriever_config
+from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.serve.spec import PROMOTABLE
 from pipeline.serve.spec import ModelKind as ServedKind
 from store.documents.ladder import PROVERS
@@ -393,7 +393,7 @@ def lacking(prove: Prove) -> Iterator[str]:
 
 _FOLDERS = frozenset({"model_name"})
 _CONFIGS: Mapping[ModelKind, Callable[[Mapping[str, Any]], Any]] = {
-    "retriever": retriever_config,
+    "retriever": RetrieverConfig.from_dict,
     "tactics": TacticsConfig.from_dict,
     "progress": ProgressConfig.from_dict,
 }

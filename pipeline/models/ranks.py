@@ -1,4 +1,4 @@
-"""A process's view of the others in the same training, by torchrun's variables.
+"""A process's view of the others in the same training, by torchrun's variables, whoever started them.
 
 Each takes its part of every step, the first one alone writes, and they agree on when to save the run.
 """
@@ -10,7 +10,8 @@ from datetime import timedelta
 from typing import TypeVar
 
 MEETING = "EVERLEAN_RANKS_FILE"
-"""The variable with the path of the file where they meet."""
+"""The variable with the path of the file where a job's processes meet: another program may take a port before."""
+A_DAY_S = 86_400.0
 T = TypeVar("T")
 
 
@@ -27,29 +28,52 @@ def place() -> tuple[int, int]:
 
 
 def is_first() -> bool:
-    """Return whether this process is the writing one. Lightning gives the processes it starts no RANK."""
-    return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
+    """Return whether this process is the writing one."""
+    return _rank() == 0
 
 
-def join(*, timeout_s: float) -> None:
-    """Take the GPU of one's own, and meet the other processes.
+def _rank() -> int:
+    # Lightning gives the processes it starts no RANK.
+    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")))
+
+
+def join(device: str, *, timeout_s: float = A_DAY_S) -> None:
+    """Take the GPU of one's own, and meet the other processes, if there are any, once.
 
     Args:
+        device: of the training: "cpu", or a GPU if there is one.
         timeout_s: the longest wait for another; something outside ends a wait for a dead one.
     """
     import torch
+    from torch import distributed
 
-    cuda, rank = torch.cuda.is_available(), int(os.environ["RANK"])
+    if world() == 1 or distributed.is_initialized():
+        return
+    cuda = device != "cpu" and torch.cuda.is_available()
     if cuda:
-        torch.cuda.set_device(rank)
-    torch.distributed.init_process_group(
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    distributed.init_process_group(
         "nccl" if cuda else "gloo",
-        # A file and no port, which another program may take before these do.
-        init_method=f"file://{os.environ[MEETING]}",
-        rank=rank,
+        init_method=f"file://{os.environ[MEETING]}" if MEETING in os.environ else "env://",
+        rank=_rank(),
         world_size=world(),
         timeout=timedelta(seconds=timeout_s),
     )
+
+
+def start(count: int, kind: str, *, timeout_s: float) -> None:
+    """Start this very program again for each further process of a training, by Lightning, and meet them.
+
+    Args:
+        count: of all.
+        kind: of their devices, "cuda" or "cpu".
+        timeout_s: the longest wait for another.
+    """
+    from lightning_fabric import Fabric
+    from lightning_fabric.strategies.ddp import DDPStrategy
+
+    strategy = DDPStrategy(timeout=timedelta(seconds=timeout_s))
+    Fabric(accelerator=kind, devices=count, strategy=strategy).launch()
 
 
 def any_of(value: bool) -> bool:

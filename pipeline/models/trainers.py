@@ -14,23 +14,23 @@
     <output_dir>.chain/tensorboard/<id>/          TensorBoard's files
 
 A repeated call continues after its earlier work, also within a repository; a trainer with other settings begins anew,
-and its model takes the place of the one before. Under `accelerate launch` every process runs the same program: the
-first one writes, the others wait for it.
+and its model takes the place of the one before. `RetrievalTrainer` keeps every checkpoint, in LeanDojo's folder, where
+HEAD is such a link. Under `accelerate launch` every process runs the same program: the first one writes, the others
+wait for it.
 """
 
 from __future__ import annotations
 
+import abc
 import json
 import logging
 import os
-import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from accelerate import PartialState
 from lightning_fabric.loggers.logger import Logger
 from peft import PeftConfig
 from pydantic.dataclasses import dataclass
@@ -38,15 +38,15 @@ from transformers import TrainerCallback
 
 from pipeline.jobs.specs import GrpoSpec
 from pipeline.models.chain import Chain, Step
-from pipeline.models.config import STRICT, Device, PositiveNumber, ProgressConfig, TacticsConfig
-from pipeline.models.datasets import TaskData
+from pipeline.models.config import STRICT, Config, Device, PositiveNumber, ProgressConfig, TacticsConfig
+from pipeline.models.datasets import TaskData, exported_position
 from pipeline.models.errors import CheckpointError, ConfigError, DatasetError, NothingToLearnError
-from pipeline.models.libraries import DType, device_of
+from pipeline.models.libraries import DType, device_of, quiet_libraries
 from pipeline.models.measures import Evaluation
-from pipeline.models.model_files import Checkpoint, locked_folder, read_checkpoint, start_of
+from pipeline.models.model_files import Checkpoint, locked_folder, start_of
 from pipeline.models.progress.steps import read_dataset
 from pipeline.models.progress.training import ProgressTraining
-from pipeline.models.ranks import is_first, meet, of_first, world
+from pipeline.models.ranks import is_first, join, meet, of_first, start, world
 from pipeline.models.retriever.config import RetrieverConfig, TrainingConfig
 from pipeline.models.retriever.learning import learn, measure
 from pipeline.models.running import FitResult, Reports, Training, make_checkpoint, trackers
@@ -55,7 +55,7 @@ from pipeline.models.tactics.models import MAX_SEQ_LEN
 from pipeline.models.tactics.reward import REWARDS, LeanReward
 from pipeline.models.tactics.rows import digest_of, read_rows
 from pipeline.models.tactics.training import FineTuning
-from store.files import sync, write_whole
+from store.files import sync
 from store.leandojo import DynamicDatabase, Repository
 
 LEAN: Literal["lean"] = "lean"
@@ -67,41 +67,49 @@ HEAD = "HEAD"
 _INDICES = ".indices"
 ONE_PASS = GrpoSpec(max_steps=None)
 _log = logging.getLogger(__name__)
+C = TypeVar("C", bound=Config)
 
 
 class OutputFolder:
-    """A trainer's `output_dir`; see the module."""
+    """A link to the newest checkpoint of a chain: a trainer's `output_dir`; see the module."""
 
-    def __init__(self, folder: str | Path, device: str) -> None:
+    def __init__(self, folder: str | Path, chain: Path | None = None) -> None:
+        """`chain`: its folder, and it keeps every checkpoint; None: it lies beside, and keeps the newest alone."""
         self.folder = Path(folder).absolute()
-        self.chain = Chain(self.folder.with_name(f"{self.folder.name}.chain"))
-        self._on_cpu = device_of(device).type == "cpu"
+        self._keeps_all = chain is not None
+        self.chain = Chain(chain or self.folder.with_name(f"{self.folder.name}.chain"))
+
+    def newest(self) -> Checkpoint | None:
+        """Return the link's checkpoint; None without a link.
+
+        Raises:
+            CheckpointError: it is damaged, or not there.
+        """
+        if not self.folder.is_symlink():
+            return None
+        return self.chain.read(self.folder.readlink().name, verify=True)
 
     @contextmanager
-    def opened(self, model: str) -> Iterator[Checkpoint | None]:
+    def opened(self, model: str | Path) -> Iterator[Checkpoint | None]:
         """Lock the folder for a training that begins with a model; return its own checkpoint, if any.
 
         Raises:
-            ConfigError: it is that model, or holds something else.
+            ConfigError: it is that model and would be replaced, or holds something else.
             CheckpointError: another process trains into it, or its model is damaged.
         """
-        if Path(model).resolve() == self.folder.resolve():
+        if not self._keeps_all and Path(model).resolve() == self.folder.resolve():
             raise ConfigError(
                 f"output_dir is {self.folder}, which is the model to begin with, and would be replaced: name another "
                 "folder"
             )
         if not self._is_ours():
             raise ConfigError(
-                f"output_dir is {self.folder}, which is no link to a model of this trainer's: name another "
-                "folder, or move it away"
+                f"{self.folder} is no link to a model of this trainer's: name another folder, or move it away"
             )
-        if world() > 1:
-            # Without `cpu` Accelerate takes processes on CPUs for single ones.
-            PartialState(cpu=self._on_cpu)
         lock = self.chain.folder / "lock"
         busy = f"another process trains into {self.folder} (it holds {lock}). Wait for it, or name another folder"
         with locked_folder(lock.parent, lock.name, busy) if is_first() else nullcontext():
-            yield of_first(read_checkpoint(self.folder, verify=True) if is_first() else None)
+            yield of_first(self.newest() if is_first() else None)
 
     def _is_ours(self) -> bool:
         """Return whether the folder is missing, empty, or the link."""
@@ -110,7 +118,7 @@ class OutputFolder:
         return not self.folder.exists() or (self.folder.is_dir() and not any(self.folder.iterdir()))
 
     def point_to(self, made: Checkpoint) -> None:
-        """Let the folder be a link to a checkpoint, and remove the chain's others.
+        """Let the folder be a link to a checkpoint, and remove the chain's others unless it keeps all.
 
         Raises:
             CheckpointError: the disk refused.
@@ -119,13 +127,14 @@ class OutputFolder:
             try:
                 link = self.chain.folder / ".link"
                 link.unlink(missing_ok=True)
-                link.symlink_to(Path(self.chain.folder.name, made.checkpoint))
+                link.symlink_to(os.path.relpath(self.chain.path(made.checkpoint), self.folder.parent))
                 if self.folder.is_dir() and not self.folder.is_symlink():
                     self.folder.rmdir()  # empty
                 link.replace(self.folder)
                 sync(self.folder.parent)
-                # The model of other settings or data is replaced.
-                self.chain.keep_only(made.checkpoint)
+                if not self._keeps_all:
+                    # The model of other settings or data is replaced.
+                    self.chain.keep_only(made.checkpoint)
             except OSError as error:
                 raise CheckpointError(
                     f"{self.folder} cannot be made a link to {self.chain.path(made.checkpoint)} alone ({error}). "
@@ -153,8 +162,69 @@ class TrainerConfig(TacticsConfig):
     grpo: Mapping[str, Any] | None = None
 
 
-class RepositoryTrainer:
-    """The base of the tactic model's trainers: repository after repository.
+class RepositoryTrainer(abc.ABC, Generic[C]):
+    """The base of the trainers that learn repository after repository, each with those before it."""
+
+    def __init__(self, output: OutputFolder, say: Callable[[str], object]) -> None:
+        """`say` takes a line of text for each repository, in the first process alone."""
+        self._output = output
+        self._lines = say
+
+    def _train(
+        self, model: str | Path, repos: Sequence[Repository], database: DynamicDatabase, folder: Path
+    ) -> list[Checkpoint]:
+        """Learn each repository from the dataset of all up to it, exported into a folder, on top of the one before it.
+
+        `model`: to begin with, if the newest checkpoint cannot be continued.
+        """
+        made: list[Checkpoint] = []
+        with self._output.opened(model) as newest:
+            parent, config, known = self._begin(newest, str(model))
+            for number, repo in enumerate(repos):
+                task = TaskData(f"{repo.url}@{repo.commit}", folder)
+                if task.name in known:
+                    self._say(f"{task.name}: learned before")
+                    continue
+                if is_first():
+                    database.export_merged_data(repos[: number + 1], folder)
+                meet()
+                try:
+                    parent = self._learn(task, config, parent)
+                except NothingToLearnError as error:
+                    self._say(f"{task.name}: {error}")
+                    continue
+                made.append(parent)
+                self._output.point_to(parent)
+                if is_first():
+                    self._report(task, parent)
+                for line in parent.warnings:
+                    self._say(f"{task.name}: {line}")
+        return made
+
+    @abc.abstractmethod
+    def _begin(self, newest: Checkpoint | None, model: str) -> tuple[Checkpoint | None, C, Collection[str]]:
+        """Return the first repository's parent, the configuration, and the repositories that the parent knows by it."""
+
+    @abc.abstractmethod
+    def _learn(self, task: TaskData, config: C, parent: Checkpoint | None) -> Checkpoint:
+        """Return a repository's checkpoint, made if need be.
+
+        Raises:
+            NothingToLearnError: it is to be left out. And other LearningErrors.
+        """
+
+    @abc.abstractmethod
+    def _report(self, task: TaskData, made: Checkpoint) -> None:
+        """Say what a new checkpoint has learned."""
+
+    def _say(self, line: str) -> None:
+        _log.info("%s", line)
+        if is_first():
+            self._lines(line)
+
+
+class TacticsTrainer(RepositoryTrainer[TrainerConfig]):
+    """The base of the tactic model's trainers.
 
     Attributes:
         model_name, output_dir, lora_config: as in LeanDojo-v2's trainers.
@@ -199,6 +269,7 @@ class RepositoryTrainer:
         Raises:
             ConfigError: a setting is invalid, or there is no such tracker, or no GPU.
         """
+        super().__init__(OutputFolder(output_dir), say)
         self.model_name, self.output_dir, self.lora_config = str(model_name), str(output_dir), lora_config
         self.config = TrainerConfig(
             self.model_name,
@@ -217,8 +288,7 @@ class RepositoryTrainer:
             dtype=dtype,
         )
         self.device = device_of(device)
-        self.reports = Reports(say=say, trackers=trackers(report_to), callbacks=callbacks)
-        self._output = OutputFolder(output_dir, device)
+        self.reports = Reports(say=self._say, trackers=trackers(report_to), callbacks=callbacks)
 
     def train(
         self,
@@ -243,62 +313,46 @@ class RepositoryTrainer:
             LearningError: the model, a dataset or the folder cannot be used, a loss diverged, or the disk is full.
                 Earlier work stays, and a repeated call continues after it.
         """
-        made: list[Checkpoint] = []
-        with self._output.opened(self.model_name) as known:
-            ours = known is not None and known.config == _plain(self.config.to_dict())
-            before = known if ours else None
-            for number, repo in enumerate(repos):
-                learned = [] if before is None else list(before.about["repositories"])
-                key = {"url": repo.url, "commit": repo.commit}
-                name = f"{repo.url} at {repo.commit}"
-                if key in learned:
-                    self._say(f"{name}: learned before")
-                    continue
-                parent = None if before is None else before.checkpoint
-                if is_first():
-                    database.export_merged_data(repos[: number + 1], data_path)
-                meet()
-                try:
-                    made.append(self._learn(Path(data_path), name, parent, [*learned, key]))
-                except NothingToLearnError as error:
-                    self._say(f"{name}: {error}")
-                    continue
-                before = made[-1]
-                self._output.point_to(before)
-                for line in (_said(before), *before.warnings):
-                    self._say(f"{name}: {line}")
-        return made
+        join(self.config.device)
+        return self._train(self.model_name, repos, database, Path(data_path))
 
-    def _learn(
-        self, dataset: Path, name: str, parent: str | None, repositories: list[dict[str, str]]
-    ) -> Checkpoint:
-        read = read_rows(dataset / "random" / "train.json")
+    def _begin(
+        self,
+        newest: Checkpoint | None,
+        model: str,  # noqa: ARG002 - it is the configuration's
+    ) -> tuple[Checkpoint | None, TrainerConfig, Collection[str]]:
+        if newest is None or newest.config != _plain(self.config.to_dict()):
+            return None, self.config, ()
+        return newest, self.config, newest.about["repositories"]
+
+    def _learn(self, task: TaskData, config: TrainerConfig, parent: Checkpoint | None) -> Checkpoint:
+        read = read_rows(task.dataset / "random" / "train.json")
         if read.skipped:
-            self._say(f"{name}: {read}")
-        chain = self._output.chain
-        step = chain.step(TaskData(name, dataset), self.config, parent=parent, data=digest_of(read.rows))
+            self._say(f"{task.name}: {read}")
+        chain, before = self._output.chain, None if parent is None else parent.checkpoint
+        step = chain.step(task, config, parent=before, data=digest_of(read.rows))
         reports = replace(
-            self.reports, say=self._say, name=name, tensorboard=chain.folder / "tensorboard" / step.checkpoint
+            self.reports, name=task.name, tensorboard=chain.folder / "tensorboard" / step.checkpoint
         )
+        learned = [*(parent.about["repositories"] if parent else ()), task.name]
         return make_checkpoint(
             chain,
             step,
             lambda: self._training(step, reports),
-            lambda: (read.rows, {"kind": self.kind, "repositories": repositories}),
-            save_minutes=self.config.save_minutes,
+            lambda: (read.rows, {"kind": self.kind, "repositories": learned}),
+            save_minutes=config.save_minutes,
         )
 
+    def _report(self, task: TaskData, made: Checkpoint) -> None:
+        self._say(f"{task.name}: {_said(made)}")
+
+    @abc.abstractmethod
     def _training(self, step: Step, reports: Reports) -> Training[Any]:
-        raise NotImplementedError
-
-    def _say(self, line: str) -> None:
-        _log.info("%s", line)
-        if is_first():
-            self.reports.say(line)
+        """Load a step's model, to train it."""
 
 
-class SFTTrainer(RepositoryTrainer):
-    """LeanDojo-v2's `SFTTrainer`: supervised fine-tuning; see `RepositoryTrainer`."""
+class SFTTrainer(TacticsTrainer):
+    """LeanDojo-v2's `SFTTrainer`: supervised fine-tuning; see `TacticsTrainer`."""
 
     kind = "sft"
 
@@ -306,8 +360,8 @@ class SFTTrainer(RepositoryTrainer):
         return FineTuning(self.config, step.start, reports, adapter=self.lora_config, dtype=self.config.dtype)
 
 
-class GRPOTrainer(RepositoryTrainer):
-    """LeanDojo-v2's `GRPOTrainer`: training with a reward (`pipeline.models.tactics.grpo`); see `RepositoryTrainer`."""
+class GRPOTrainer(TacticsTrainer):
+    """LeanDojo-v2's `GRPOTrainer`: training with a reward (`pipeline.models.tactics.grpo`); see `TacticsTrainer`."""
 
     kind = "grpo"
 
@@ -330,7 +384,7 @@ class GRPOTrainer(RepositoryTrainer):
         batch_size: answers in one device's batch; gradients are gathered up to a whole number of groups.
         grpo: the other settings; None steps are one pass over a repository's goals.
         places: where Lean states goals (`pipeline.models.tactics.goals`); None: Lean in the working directory.
-        others: those of `RepositoryTrainer`.
+        others: those of `TacticsTrainer`.
 
         Raises:
             ConfigError: a setting is invalid.
@@ -371,11 +425,8 @@ class GRPOTrainer(RepositoryTrainer):
         )
 
 
-class RetrievalTrainer:
-    """LeanDojo-v2's `RetrievalTrainer`: repository after repository, each together with those before it.
-
-    A file HEAD in the folder of checkpoints names the last one. After each repository the test split is measured.
-    """
+class RetrievalTrainer(RepositoryTrainer[RetrieverConfig]):
+    """LeanDojo-v2's `RetrievalTrainer`. After each repository the test split is measured."""
 
     def __init__(
         self,
@@ -389,13 +440,14 @@ class RetrievalTrainer:
         config: how to train; None for LeanDojo's defaults.
         checkpoints: the folder of the chain.
         loggers: Lightning's, which are given the curve of each run.
-        say: takes a line of text for each repository; only the program itself calls it, not the processes of further
-        GPUs.
+        say: takes a line of text for each repository.
 
         Raises:
             ConfigError: the configuration has "replay", which has no rows if everything is learned again.
         """
+        super().__init__(OutputFolder(Path(checkpoints, HEAD), Path(checkpoints)), say)
         self._loggers = loggers
+        self.chain = self._output.chain
         self.config = config or TrainingConfig()
         self._ours = self.config.translated()
         if "replay" in self._ours.ways:
@@ -403,23 +455,6 @@ class RetrievalTrainer:
                 f"against_forgetting is {self._ours.against_forgetting!r}: here each repository is learned together "
                 'with those before it, so that nothing is left to replay. Take "ewc" or "ewc+average", or LeanAgent'
             )
-        self.chain = Chain(Path(checkpoints))
-        self._first = is_first()
-        self._say = say if self._first else (lambda _line: None)
-
-    @property
-    def head(self) -> str | None:
-        """The id of the chain's last checkpoint; None before the first.
-
-        Raises:
-            CheckpointError: HEAD cannot be read.
-        """
-        try:
-            return (self.chain.folder / HEAD).read_text(encoding="ascii").strip()
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            raise CheckpointError(f"{self.chain.folder / HEAD} cannot be read ({error})") from error
 
     def train(
         self,
@@ -432,7 +467,7 @@ class RetrievalTrainer:
 
         The dataset is that of all up to it, in `data_path`. The first begins at HEAD; without one at the newest `.ckpt`
         file of LeanDojo's in the folder of checkpoints; without that at `config.model_name`. What HEAD learned with
-        this configuration is not learned again.
+        this configuration is not learned again. A repository without a premise to learn is reported and left out.
 
         Args:
             repos: of the database.
@@ -449,25 +484,12 @@ class RetrievalTrainer:
                 checkpoints stay, and a repeated call continues after them.
             ValueError: a repository is not in the database.
         """
-        parent, config, known = self._begin(model_checkpoint_path)
-        learned: list[Checkpoint] = []
-        for number, repo in enumerate(repos):
-            name = f"{repo.url}@{repo.commit}"
-            if name in known:
-                self._say(f"{name}: learned before")
-                continue
-            task = self._export(name, repos[: number + 1], database, Path(data_path))
-            made = learn(task, self.chain, config, parent=parent, loggers=self._loggers)
-            parent = made.checkpoint
-            self._set_head(parent)
-            self._say(f"{name}: checkpoint {parent}")
-            for warning in made.warnings:
-                self._say(f"{name}: {warning}")
-            self._measure(self.chain.path(parent), task)
-            learned.append(made)
-            if not self._first:
-                shutil.rmtree(task.dataset)
-        return learned
+        config = self.config
+        if world() == 1 and config.num_gpus > 1 and device_of(config.device).type == "cuda":
+            with quiet_libraries():
+                start(config.num_gpus, "cuda", timeout_s=config.timeout_seconds)
+        join(config.device, timeout_s=config.timeout_seconds)
+        return self._train(model_checkpoint_path or "", repos, database, Path(data_path))
 
     def evaluate(self, dataset_path: str | Path | None = None) -> dict[str, Evaluation]:
         """Measure HEAD (or `config.model_name` without one) on every dataset below a folder, and report each.
@@ -485,46 +507,44 @@ class RetrievalTrainer:
         datasets = sorted(path.parent.parent for path in root.rglob("random/test.json"))
         if not datasets:
             raise DatasetError(f"{root} has no dataset: no folder below it has random/test.json")
-        head = self.head
-        model = self._ours.model_name if head is None else self.chain.path(head)
-        if head is not None:
-            self.chain.read(head, verify=True)
+        newest = self._output.newest()
+        model = self._ours.model_name if newest is None else self.chain.path(newest.checkpoint)
         tasks = [TaskData(dataset.relative_to(root).as_posix(), dataset) for dataset in datasets]
         measured = {task.name: self._measure(model, task) for task in tasks}
         return {name: found for name, found in measured.items() if found is not None}
 
-    def _export(
-        self, name: str, repos: Sequence[Repository], database: DynamicDatabase, folder: Path
-    ) -> TaskData:
-        if not self._first:
-            # Another process may still read the dataset of the repository before: each has a copy of its own.
-            folder = folder.with_name(f".{folder.name}-{os.environ['LOCAL_RANK']}")
-        database.export_merged_data(repos, folder)
-        about = json.loads((folder / "metadata.json").read_text(encoding="utf-8"))
-        return TaskData(name, folder, int(about["everlean"]["position"]))
+    def _begin(
+        self, newest: Checkpoint | None, model: str
+    ) -> tuple[Checkpoint | None, RetrieverConfig, Collection[str]]:
+        named = Path(model).resolve()
+        if model and named.parent == self.chain.folder.resolve() and self.chain.has(named.name):
+            parent = self.chain.read(named.name)
+            return parent, replace(self._ours, model_name=parent.base), ()
+        if not model and newest is not None:
+            config = replace(self._ours, model_name=newest.base)
+            return (
+                newest,
+                config,
+                {
+                    one.task
+                    for one in self.chain.ancestors(newest.checkpoint)
+                    if RetrieverConfig.of_checkpoint(one.config).content() == config.content()
+                },
+            )
+        files = () if model else self.chain.folder.glob("*.ckpt")
+        written = max(files, key=lambda path: path.stat().st_mtime, default=None)
+        if written is not None:
+            self._say(f"training begins at {written}, which LeanDojo wrote")
+        return None, replace(self._ours, model_name=model or str(written or self._ours.model_name)), ()
 
-    def _begin(self, model: str | Path | None) -> tuple[str | None, RetrieverConfig, Collection[str]]:
-        """Return the first repository's parent, the configuration, and the repositories that HEAD learned under it."""
-        head = self.head
-        if model is None and head is not None:
-            links = self.chain.ancestors(head)
-            config = replace(self._ours, model_name=links[-1].base)
-            same = [
-                one
-                for one in links
-                if RetrieverConfig.of_checkpoint(one.config).content() == config.content()
-            ]
-            return head, config, {one.task for one in same}
-        if model is None:
-            files = self.chain.folder.glob("*.ckpt")
-            model = max(files, key=lambda path: path.stat().st_mtime, default=None)
-            if model is None:
-                return None, self._ours, ()
-            self._say(f"training begins at {model}, which LeanDojo wrote")
-        path = Path(model)
-        if path.parent.resolve() == self.chain.folder.resolve() and self.chain.has(path.name):
-            return path.name, self._ours, ()
-        return None, replace(self._ours, model_name=str(model)), ()
+    def _learn(self, task: TaskData, config: RetrieverConfig, parent: Checkpoint | None) -> Checkpoint:
+        task = replace(task, data_seq=exported_position(task.dataset))
+        before = None if parent is None else parent.checkpoint
+        return learn(task, self.chain, config, parent=before, loggers=self._loggers)
+
+    def _report(self, task: TaskData, made: Checkpoint) -> None:
+        self._say(f"{task.name}: checkpoint {made.checkpoint}")
+        self._measure(self.chain.path(made.checkpoint), task)
 
     def _measure(self, model: str | Path, task: TaskData) -> Evaluation | None:
         """Measure a model on a task's test split, and report it; None if the split has nothing to measure."""
@@ -539,16 +559,6 @@ class RetrievalTrainer:
             f"({found.n} steps)"
         )
         return found
-
-    def _set_head(self, checkpoint: str) -> None:
-        try:
-            self.chain.folder.mkdir(parents=True, exist_ok=True)
-            write_whole(self.chain.folder / HEAD, f"{checkpoint}\n")
-        except OSError as error:
-            raise CheckpointError(
-                f"{self.chain.folder / HEAD} cannot be written ({error.strerror}). Make room, then run it again: the "
-                f"checkpoint {checkpoint} is there"
-            ) from error
 
 
 class ProgressTrainer:
@@ -579,7 +589,7 @@ class ProgressTrainer:
         learning_rate: of AdamW, falling to 0.
         eval_ratio: the share of the proofs to hold out, if the rows have no `side`.
         seed: of the split, a new head, and the order of the rows.
-        model_name, device, report_to, callbacks: as `RepositoryTrainer`'s.
+        model_name, device, report_to, callbacks: as `TacticsTrainer`'s.
 
         Raises:
             ConfigError: a number is out of range, or there is no such tracker, or no GPU.
@@ -597,7 +607,7 @@ class ProgressTrainer:
         )
         self.data_path, self.eval_ratio = str(data_path), eval_ratio
         self._reports = Reports(trackers=trackers(report_to), callbacks=callbacks)
-        self._output = OutputFolder(output_dir, device)
+        self._output = OutputFolder(output_dir)
 
     def train(self) -> FitResult:
         """Train, keep the best epoch in `output_dir`, and return its errors. The run is saved after every epoch.
@@ -607,6 +617,7 @@ class ProgressTrainer:
                 the saved steps stay, and a repeated run continues.
         """
         chain, config = self._output.chain, self.config
+        join(config.device)
         with self._output.opened(config.model_name):
             data = read_dataset(self.data_path, eval_ratio=self.eval_ratio, seed=config.seed)
             task = TaskData(Path(self.data_path).name, Path(self.data_path))

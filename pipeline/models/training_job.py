@@ -56,7 +56,6 @@ from store.events.models import CheckpointSaved, EvaluationFinished, ModelKind
 from store.files import folder_written_whole, write_whole
 
 _REPORT_EVERY_S = 1.0
-_DAY_S = 86_400.0
 T = TypeVar("T")
 C = TypeVar("C", bound=Config)
 M = TypeVar("M")
@@ -230,7 +229,7 @@ class TrainingJob(abc.ABC, Generic[C, M]):
             OSError: the chain's folder cannot be written.
         """
         if world() > 1:
-            join(timeout_s=self.config.to_dict().get("timeout_seconds", _DAY_S))
+            join(self.config.device)
             self._made(self.task())
             return {}
         task = self.task()

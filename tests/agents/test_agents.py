@@ -30,7 +30,7 @@ from daemon.leandojo.session import settings_for
 from daemon.place.lock import AlreadyRunningError, DaemonLock, holder
 from pipeline.models.errors import DivergedError
 from pipeline.models.retriever.config import TrainingConfig
-from pipeline.models.trainers import RepositoryTrainer, SFTTrainer
+from pipeline.models.trainers import SFTTrainer, TacticsTrainer
 from pipeline.prove.provers import Prover
 from store.leandojo import DynamicDatabase
 from tests.support.daemon.remote import Remote
@@ -346,12 +346,12 @@ def ends_with(error: BaseException) -> Any:
     return train
 
 
-def learns_nothing(trainer: RepositoryTrainer) -> Any:
+def learns_nothing(trainer: TacticsTrainer) -> Any:
     """Return a training of no step: the model that it begins with, and what a trainer says of it."""
 
     def train(repos: Any, *_: Any) -> None:
         folder = shutil.copytree(trainer.model_name, Path(trainer.output_dir), dirs_exist_ok=True)
-        learned = [{"url": repo.url, "commit": repo.commit} for repo in repos]
+        learned = [f"{repo.url}@{repo.commit}" for repo in repos]
         describe(folder, config=trainer.config.to_dict(), repositories=learned, device="cpu")
 
     return train

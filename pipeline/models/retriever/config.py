@@ -6,10 +6,9 @@ Imports no torch.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -79,7 +78,6 @@ class RetrieverConfig(Config):
     num_retrieved: Positive = 100
     batch_size: Positive = 32
     accumulate_grad_batches: Positive = 1
-    num_gpus: Count = 1
     num_workers: Count = 4
     precision: Precision = "auto"
     gradient_checkpointing: Switch = "auto"
@@ -89,7 +87,6 @@ class RetrieverConfig(Config):
     num_hard_negatives: Count = 1
     data_max_seq_len: Positive = 1024
     lambda_value: Number = 0.1
-    timeout_seconds: Positive = 31_449_600
     early_stopping_patience: Positive = 5
     seed: Seed = 3407
     device: Device = "auto"
@@ -108,16 +105,9 @@ class RetrieverConfig(Config):
     split: Split = "random"
     baselines: bool = True
 
-    # The interval of saving, processes, GPUs, memory, the measurements.
+    # The interval of saving, processes, memory, the measurements.
     no_content: ClassVar[frozenset[str]] = frozenset(
-        {
-            "num_gpus",
-            "num_workers",
-            "timeout_seconds",
-            "save_minutes",
-            "gradient_checkpointing",
-            "baselines",
-        }
+        {"num_workers", "save_minutes", "gradient_checkpointing", "baselines"}
     )
 
     def __post_init__(self) -> None:
@@ -154,12 +144,14 @@ class TrainingConfig(RetrieverConfig):
     lr: PositiveNumber = 1e-3
     batch_size: Positive = 1
     accumulate_grad_batches: Positive = 4
+    num_gpus: Count = 1
     precision: Precision = "bf16-mixed"
     loss: Loss = "mse"
     num_hard_negatives: Count = 0
     against_forgetting: AgainstForgetting = "ewc"
     lambda_value: Number = 0.1
     only_new: bool = False
+    timeout_seconds: Positive = 31_449_600
     run_progressive_training: bool = True
     single_repo: bool = True
     num_repos: Positive = 1
@@ -231,18 +223,3 @@ class TrainingConfig(RetrieverConfig):
             return cls.from_dict({str(key): value for key, value in values.items()})
         except ConfigError as error:
             raise ConfigError(f"{path}: {error}") from error
-
-
-def for_a_job(values: Mapping[str, Any]) -> RetrieverConfig:
-    """Return the training configuration of a job of the daemon.
-
-    Raises:
-        ConfigError: a field is unknown or invalid, or repeats [train] gpus.
-    """
-    config = RetrieverConfig.from_dict(values)
-    if config.num_gpus > 1:
-        raise ConfigError(
-            f"num_gpus is {config.num_gpus}: how many GPUs a training of the daemon takes is for [train] gpus to "
-            "say, and for those that are free. Remove it, and set that"
-        )
-    return config

@@ -14,7 +14,7 @@ from pipeline.jobs.specs import TrainRetrieverSpec
 from pipeline.models.datasets import TaskData
 from pipeline.models.measures import Evaluation
 from pipeline.models.model_files import Checkpoint
-from pipeline.models.retriever.config import RetrieverConfig, for_a_job
+from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.index import Retriever, load_retriever
 from pipeline.models.retriever.learning import learn, measure
 from pipeline.models.retriever.training import tensorboard
@@ -58,4 +58,4 @@ class RetrieverJob(TrainingJob[RetrieverConfig, Retriever]):
 
 def train(spec: JobSpec[TrainRetrieverSpec], reporter: Reporter) -> dict[str, Any]:
     """Train a retriever on one task and measure it on all tasks so far."""
-    return RetrieverJob(for_a_job(spec.parameters.config), spec, reporter).run()
+    return RetrieverJob(RetrieverConfig.from_dict(spec.parameters.config), spec, reporter).run()

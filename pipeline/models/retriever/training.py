@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,10 +23,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from lightning_fabric import Fabric
 from lightning_fabric.loggers.logger import Logger
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
-from lightning_fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
@@ -133,9 +130,6 @@ def train_task(
     """
     started = time.monotonic()
     device = _device(config)
-    count = config.num_gpus if world() == 1 and device.type == "cuda" else world()
-    if count > 1:
-        start_processes(count, device.type, timeout_s=config.timeout_seconds)
     encoder, tokens = load_encoder(start), load_tokens(start)
     nn.Module.to(encoder, device)
     retriever = Retriever(encoder, tokens, config.document_length, config.data_max_seq_len)
@@ -480,22 +474,6 @@ def validate(retriever: Retriever, lesson: Lesson, *, retrieved: int) -> dict[st
         "Recall@10_val": 100 * mean["recall@10"],
         "MRR": mean["mrr"],
     }
-
-
-def start_processes(count: int, kind: str, *, timeout_s: float) -> None:
-    """Meet the other processes of a run, and start them first unless someone did, as torchrun does.
-
-    Lightning starts this very program again for each.
-
-    Args:
-        count: of all.
-        kind: of their devices, "cuda" or "cpu".
-        timeout_s: the longest wait for another.
-    """
-    if not distributed.is_initialized():
-        strategy = DDPStrategy(timeout=timedelta(seconds=timeout_s))
-        with quiet_libraries():
-            Fabric(accelerator=kind, devices=count, strategy=strategy).launch()
 
 
 def _device(config: RetrieverConfig) -> torch.device:

@@ -37,6 +37,11 @@ def database(
     return made
 
 
+def head(trainer: RetrievalTrainer) -> str:
+    """The checkpoint that HEAD is a link to."""
+    return (trainer.chain.folder / "HEAD").resolve().name
+
+
 @dataclass(frozen=True)
 class Learned:
     """What learning two repositories one after the other left and said; not to be changed."""
@@ -70,7 +75,7 @@ def trainer(tmp_path: Path, model: Path) -> Callable[..., RetrievalTrainer]:
 def continued(tmp_path: Path, learned: Learned, trainer: Callable[..., RetrievalTrainer]) -> RetrievalTrainer:
     """A trainer that goes on with a copy of what was learned; the data is in `data` beside it."""
     for name in ("checkpoints", "data"):
-        shutil.copytree(learned.folder / name, tmp_path / name)
+        shutil.copytree(learned.folder / name, tmp_path / name, symlinks=True)
     return trainer()
 
 
@@ -83,7 +88,7 @@ def test_each_repository_is_learned_with_those_before_it_from_the_checkpoint_bef
 ) -> None:
     made, repos, links = continued, database.repositories[:2], learned.links
     assert [link.parent for link in links] == [None, links[0].checkpoint]
-    assert made.head == links[1].checkpoint
+    assert head(made) == links[1].checkpoint
     assert [link.task for link in links] == [f"{repo.url}@{repo.commit}" for repo in repos]
     assert all(link.data_seq > 0 for link in links)
     for link, made_, measured in zip(links, learned.said[::2], learned.said[1::2], strict=True):
@@ -119,6 +124,26 @@ def test_a_call_that_is_repeated_makes_nothing_twice_and_one_more_repository_beg
     assert again.parent == third.checkpoint, "learned again with other settings"
 
 
+def test_a_repository_without_a_theorem_to_learn_is_said_and_the_others_go_on(
+    tmp_path: Path,
+    database: DynamicDatabase,
+    trainer: Callable[..., RetrievalTrainer],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    export, said = database.export_merged_data, list[str]()
+
+    def exporting(repositories: Any, output_path: Path, **given: Any) -> None:
+        export(repositories, output_path, **given)
+        if len(repositories) == 1:
+            (output_path / "random" / "train.json").write_text("[]")
+
+    monkeypatch.setattr(database, "export_merged_data", exporting)
+    made = RetrievalTrainer(trainer().config, tmp_path / "checkpoints", say=said.append)
+    [second] = made.train(database.repositories[:2], database, tmp_path / "data")
+    assert (second.task, second.parent) == (f"https://example.org/demo/bee@{'2' * 40}", None)
+    assert "train.json has no theorem" in said[0]
+
+
 def test_replay_is_refused_where_all_is_learned_again(trainer: Callable[..., RetrievalTrainer]) -> None:
     with pytest.raises(ConfigError, match=r'nothing is left to replay\. Take "ewc"'):
         trainer(against_forgetting="replay+average")
@@ -132,7 +157,7 @@ def test_a_checkpoint_that_is_named_is_begun_at_instead_of_head(
     link = made.chain.path(first.checkpoint)
     [branched] = made.train(repos[2:], database, tmp_path / "data", model_checkpoint_path=link)
     assert branched.parent == first.checkpoint
-    assert made.head == branched.checkpoint != second.checkpoint
+    assert head(made) == branched.checkpoint != second.checkpoint
 
 
 def test_leandojo_s_newest_checkpoint_is_begun_at_where_there_is_no_head(
@@ -202,6 +227,6 @@ def test_evaluating_without_a_dataset_or_a_head_that_is_there_is_an_error_that_s
     (empty / "random" / "test.json").write_text("[]")
     assert set(made.evaluate(tmp_path / "data")) == {"deep/one"}
     Chain(made.chain.folder).folder.mkdir(exist_ok=True)
-    (made.chain.folder / "HEAD").write_text("0" * 16 + "\n")
+    (made.chain.folder / "HEAD").symlink_to("0" * 16)
     with pytest.raises(CheckpointError, match="no checkpoint"):
         made.evaluate(tmp_path / "data")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.models.errors import ConfigError
-from pipeline.models.retriever.config import AgainstForgetting, RetrieverConfig, TrainingConfig, for_a_job
+from pipeline.models.retriever.config import AgainstForgetting, RetrieverConfig, TrainingConfig
 from tests.support.leandojo_peer import FOLDER, PACKAGE, needs_peer
 
 # LeanDojo-v2 1.0.9, lean_agent/config.py.
@@ -184,4 +184,4 @@ def test_the_defaults_are_those_of_contrastive_training_in_large_batches() -> No
 @pytest.mark.parametrize("name", LEANDOJO.keys() - {item.name for item in fields(RetrieverConfig)})
 def test_a_job_of_the_daemon_takes_no_field_that_is_leandojo_s_alone(name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} is no field"):
-        for_a_job({name: LEANDOJO[name]})
+        RetrieverConfig.from_dict({name: LEANDOJO[name]})

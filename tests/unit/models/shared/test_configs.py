@@ -12,7 +12,7 @@ import pytest
 
 from pipeline.models.config import Config, ProgressConfig, TacticsConfig
 from pipeline.models.errors import ConfigError
-from pipeline.models.retriever.config import for_a_job as retriever
+from pipeline.models.retriever.config import RetrieverConfig
 
 ROOT = Path(__file__).resolve().parents[4]
 
@@ -45,7 +45,7 @@ def test_a_configuration_comes_back_from_its_fields_and_stays(kind: type[Config]
     ],
 )
 def test_what_cannot_be_used_is_named_with_what_is_taken(values: dict[str, Any], said: str) -> None:
-    for read in (TacticsConfig.from_dict, ProgressConfig.from_dict, retriever):
+    for read in (TacticsConfig.from_dict, ProgressConfig.from_dict, RetrieverConfig.from_dict):
         with pytest.raises(ConfigError) as raised:
             read(values)
         assert (raised.value.reason, raised.value.for_good) == ("bad_config", True)
