@@ -249,7 +249,7 @@ def make_order(folder: Path, sizes: Sizes) -> ServeSpec:
     models = tuple(
         ModelSpec(
             what,
-            "encoder" if what == "encode" else "causal",
+            "encoder" if what == "encode" else "tactics",
             str(result[what]()),
             candidates=sizes.candidates,
             max_tokens=sizes.tokens,

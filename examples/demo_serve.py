@@ -52,7 +52,7 @@ token_file = "token"
 
 [[serve.models]]
 name = "tactics"
-kind = "causal"
+kind = "tactics"
 model = {json.dumps(str(CHECKPOINTS / "tactics"))}
 candidates = 3
 max_tokens = 24

@@ -174,12 +174,11 @@ def _endpoint(model: ServeModel, settings: Settings) -> EndpointSpec:
 def _progress(settings: Settings, environment: Mapping[str, str]) -> RewardSpec | None:
     source = environment.get("LEANPROGRESS_MODEL", "").strip() or settings.serve.progress.model
     device = environment.get("LEANPROGRESS_DEVICE", "").strip() or "auto"
-    template = environment.get("LEANPROGRESS_TEMPLATE", "").strip()
     if not source:
         return None
     # A relative folder starts where the variable was read; the server works elsewhere.
     folder = Path(source).expanduser()
-    return RewardSpec(str(folder.absolute()) if folder.is_dir() else source, device, template)
+    return RewardSpec(str(folder.absolute()) if folder.is_dir() else source, device)
 
 
 # ---- How a process becomes the server

@@ -621,10 +621,10 @@ class ServeModel(Section):
     """Name in requests, at most 200 characters. Each name may be listed once. Choose the name that the
     editor's plugin asks for"""
     kind: ServedKind = Field(examples=["tactics"])
-    """`tactics`, `retrieval`, `retriever`, `causal`, `seq2seq`, `encoder` or `endpoint`. `tactics`: a
-    generator of tactics. `retrieval`: a retriever with a generator that receives the premises. `causal`,
-    `seq2seq`: a Hugging Face generator. `encoder`: a Hugging Face encoder. `retriever`: a retriever used as
-    an encoder. `endpoint`: a model behind OpenAI's chat API. Choose the one for your model"""
+    """`tactics`, `retrieval`, `retriever`, `encoder` or `endpoint`. `tactics`: a generator of tactics, a
+    causal model or an encoder-decoder. `retrieval`: a retriever with a generator that receives the premises.
+    `encoder`: a Hugging Face encoder. `retriever`: a retriever used as an encoder. `endpoint`: a model behind
+    OpenAI's chat API. Choose the one for your model"""
     model: ModelName = Field("", examples=["./my-model"])
     """Hub name, folder relative to this file, or the endpoint's model. `""`, for `tactics`, `retrieval` and
     `retriever` only: the checkpoint in use; a promoted checkpoint replaces it without dropping a request. Set

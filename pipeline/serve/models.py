@@ -312,7 +312,7 @@ class Loader:
             from pipeline.models.progress.model import ProgressModel
             from pipeline.serve.engines import RatingModel
 
-            predicting = ProgressModel(source, device=spec.device, template=spec.template)
+            predicting = ProgressModel(source, device=spec.device)
             return RatingModel(predicting, self._terms(provenance))
         except Exception as error:
             raise _unloadable(source, error) from error
@@ -340,8 +340,7 @@ class Loader:
                     retriever=self._retriever(spec, source, terms),
                     nearest=self._nearest,
                 )
-        kind = spec.kind if spec.kind in ("causal", "seq2seq") else None
-        generator = load_generator(source, device=device, repository=spec.repository or None, kind=kind)
+        generator = load_generator(source, device=device, repository=spec.repository or None)
         return LocalGenerator(spec.name, generator, decoding_of(spec), terms)
 
     def _terms(self, provenance: Provenance) -> Terms:

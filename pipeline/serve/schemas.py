@@ -193,8 +193,7 @@ class ModelInfo(BaseModel):
 
     name: str
     kind: str = Field(
-        description="tactics, retrieval, causal, seq2seq and endpoint generate; encoder and retriever encode; progress "
-        "rates."
+        description="tactics, retrieval and endpoint generate; encoder and retriever encode; progress rates."
     )
     source: str = Field(description="A folder, a name of the hub, the endpoint's name for it, or promoted.")
     state: State = Field(

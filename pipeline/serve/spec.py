@@ -21,10 +21,10 @@ from pipeline.lean.backend import START_TIMEOUT_S
 from pipeline.lean.pool import PoolLimits
 from pipeline.loopback import is_loopback
 
-ModelKind = Literal["tactics", "retrieval", "causal", "seq2seq", "encoder", "retriever", "endpoint"]
+ModelKind = Literal["tactics", "retrieval", "encoder", "retriever", "endpoint"]
 Device = Literal["auto", "cuda", "cpu"]
 
-GENERATING = frozenset({"tactics", "retrieval", "causal", "seq2seq", "endpoint"})
+GENERATING = frozenset({"tactics", "retrieval", "endpoint"})
 """The kinds for `/generate`."""
 ENCODING = frozenset({"encoder", "retriever"})
 """The kinds for `/encode`."""
@@ -61,9 +61,9 @@ class ModelSpec:
 
     Attributes:
         name: the `name` in a request.
-        kind: "tactics": a generator of ours; "retrieval": a retriever with the generator `generator`; "causal" and
-            "seq2seq": a generator of transformers; "encoder": an encoder of transformers; "retriever": a retriever as
-            an encoder; "endpoint": a model behind `endpoint`.
+        kind: "tactics": a generator, causal or an encoder-decoder; "retrieval": a retriever with the generator
+            `generator`; "encoder": an encoder of transformers; "retriever": a retriever as an encoder; "endpoint": a
+            model behind `endpoint`.
         source: "promoted" (tactics, retrieval, retriever), a folder, a name on the hub, or the endpoint's name for it.
         repository: for "tactics" and "retriever": the key of the repository whose adapter to serve, from a checkpoint
             with several.
@@ -96,13 +96,12 @@ class ModelSpec:
 
 @dataclass(frozen=True, slots=True)
 class RewardSpec:
-    """The progress model behind `use_reward`. `template`: the text of a step; "": our models' own."""
+    """The progress model behind `use_reward`."""
 
     __pydantic_config__ = _STRICT
 
     source: _Name
     device: str = "auto"
-    template: str = ""
 
 
 @dataclass(frozen=True, slots=True)

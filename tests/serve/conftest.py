@@ -30,7 +30,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
         folder,
         ModelSpec(
             "said",
-            "causal",
+            "tactics",
             str(make_saying(folder / "said", {"simp": 0.6, "rfl": 0.4})),
             candidates=2,
             max_tokens=8,

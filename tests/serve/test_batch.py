@@ -106,7 +106,7 @@ def served(
 
     folder = world.folder
     spec = world.spec(
-        ModelSpec("said", "causal", str(folder / "said"), candidates=1, max_tokens=8),
+        ModelSpec("said", "tactics", str(folder / "said"), candidates=1, max_tokens=8),
         ModelSpec("retriever", "retriever", str(folder / "retriever")),
         endpoint("slow", slow.url),
         endpoint("paid", quick.url, ledger=folder / "ledger.jsonl"),
@@ -173,7 +173,7 @@ def test_what_clients_ask_while_the_model_works_is_its_next_batch(served: Served
 
 
 def test_one_at_a_time_where_the_order_says_so(world: World, held: Held, tmp_path: Path) -> None:
-    model = ModelSpec("said", "causal", str(world.folder / "said"), candidates=1, max_tokens=8)
+    model = ModelSpec("said", "tactics", str(world.folder / "said"), candidates=1, max_tokens=8)
     with Served(spec_of(tmp_path, model, limits=Limits(batch=1))) as it:
         it.wait_ready()
         held.go.set()

@@ -66,12 +66,11 @@ def served(folder: Path, chat: ChatServer) -> Iterator[Served]:
 
     spec = spec_of(
         folder,
-        here("said", "causal", "said"),
-        here("seq2seq", "seq2seq", "seq2seq"),
+        here("said", "tactics", "said"),
+        here("seq2seq", "tactics", "seq2seq"),
         here("bert", "encoder", "bert"),
         here("t5", "encoder", "t5"),
         here("missing", "tactics", "nowhere"),
-        here("another kind", "seq2seq", "said"),
         ModelSpec("promoted", "retriever", PROMOTED),
         ModelSpec(
             "retrieving",
@@ -115,13 +114,11 @@ def test_models_that_cannot_be_loaded_take_no_other_along_and_say_why(served: Se
         "bert": "loaded",
         "t5": "loaded",
         "missing": "failed",
-        "another kind": "failed",
         "promoted": "waiting",
         "retrieving": "loaded",
         "endpoint": "loaded",
     }
     assert "nowhere" in found["missing"]["reason"]
-    assert 'Write kind = "causal"' in found["another kind"]["reason"]
     assert "database.db" in found["promoted"]["reason"]
     assert generate(served, name="said").json()["outputs"][0]["output"] == "simp"
 
@@ -263,7 +260,7 @@ def test_an_endpoint_that_refuses_is_the_upstream_s_failure(
 
 
 def test_a_server_without_a_model_that_is_there_is_not_ready(folder: Path) -> None:
-    with Served(spec_of(folder / "other", ModelSpec("missing", "causal", str(folder / "nowhere")))) as it:
+    with Served(spec_of(folder / "other", ModelSpec("missing", "tactics", str(folder / "nowhere")))) as it:
         while "loading" in it.client.get("/ready").text:
             time.sleep(0.02)
         with pytest.raises(TimeoutError, match="missing is failed"):

@@ -158,7 +158,7 @@ def test_a_checkpoint_that_is_named_by_its_folder_is_known_for_what_it_is(tmp_pa
     (tmp_path / "link").symlink_to(models / "tactics" / FIRST)
     short: dict[str, Any] = {"candidates": 1, "max_tokens": 8}
     wanted = (
-        ModelSpec("tactics", "causal", str(tmp_path / "link"), **short),
+        ModelSpec("tactics", "tactics", str(tmp_path / "link"), **short),
         ModelSpec(
             "retrieving",
             "retrieval",

@@ -42,7 +42,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     spec = spec_of(
         folder,
         ModelSpec(
-            "tactics", "causal", str(make_saying(folder / "said", {"simp": 0.6, "rfl": 0.4})), max_tokens=8
+            "tactics", "tactics", str(make_saying(folder / "said", {"simp": 0.6, "rfl": 0.4})), max_tokens=8
         ),
         ModelSpec("retriever", "encoder", str(make_tiny("encoder", folder / "encoder"))),
         progress=RewardSpec(str(make_tiny("classifier", folder / "progress")), device="cpu"),

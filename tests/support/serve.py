@@ -1,7 +1,7 @@
 """The server for editors in tests: tiny models, promoted checkpoints, a watched repository, the application on a port.
 
 said = make_saying(folder / "said", {"simp": 0.7, "rfl": 0.3})
-with Served(spec_of(folder, ModelSpec("m", "causal", str(said)))) as it:
+with Served(spec_of(folder, ModelSpec("m", "tactics", str(said)))) as it:
     it.wait_ready()
 world = World(tmp_path, {"A.lean": SOURCE})
 with Served(world.spec()) as it:

@@ -33,22 +33,17 @@ _log = logging.getLogger(__name__)
 class ProgressModel:
     """Predicts the number of steps left after a step. For one thread at a time."""
 
-    def __init__(
-        self, model: str | Path, *, device: str = "auto", batch_size: int = 64, template: str = ""
-    ) -> None:
+    def __init__(self, model: str | Path, *, device: str = "auto", batch_size: int = 64) -> None:
         """Args:
         model: the folder or hub name.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1".
         batch_size: texts at once.
-        template: the text of a step, with {goal}, {prefix} and {tactic}, for a model with another; "": ours.
 
         Raises:
-            ModelError: it cannot be loaded, or has another head; or the template has other fields.
+            ModelError: it cannot be loaded, or has another head.
             ConfigError: there is no such device.
             CheckpointError: a file of the folder differs from the saved one.
         """
-        self._template = template
-        self._filled(Step("", ""))
         found = read_checkpoint(Path(model), verify=True)
         longest = LONGEST if found is None else int(found.about.get("max_length", LONGEST))
         self.tokenizer, loaded = load_model(model, new_head=False)
@@ -63,12 +58,7 @@ class ProgressModel:
         A long text is cut (`fitting_text`). A prediction that is not finite counts as infinite, so a search takes it
         last.
         """
-        if self._template:
-            filled = [self._filled(step) for step in steps]
-            cut = {"truncation": True, "max_length": self.max_length, "verbose": False}
-            texts = list(self.tokenizer(filled, **cut)["input_ids"]) if filled else []
-        else:
-            texts, _ = ids_of(self.tokenizer, steps, self.max_length)
+        texts, _ = ids_of(self.tokenizer, steps, self.max_length)
         found = [0.0] * len(texts)
         for chosen in by_length(
             [len(text) for text in texts], lambda rows, _shortest, _longest: rows <= self.batch_size
@@ -81,15 +71,6 @@ class ProgressModel:
             for number, value in zip(chosen, values.tolist(), strict=True):
                 found[number] = value
         return found
-
-    def _filled(self, step: Step) -> str:
-        try:
-            return self._template.format(goal=step.goal, prefix=step.prefix, tactic=step.tactic).strip()
-        except (LookupError, ValueError, AttributeError) as error:
-            raise ModelError(
-                f"the template {self._template!r} cannot be filled in ({type(error).__name__}: {error}). It takes "
-                "{goal}, {prefix}, {tactic}; a brace of its own is written twice"
-            ) from error
 
 
 def load_model(model: str | Path, *, new_head: bool) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:

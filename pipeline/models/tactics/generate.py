@@ -16,12 +16,11 @@ from transformers import PreTrainedTokenizerBase
 
 from pipeline.lean.tactic_text import read_tactic
 from pipeline.models.adapters import model_for
-from pipeline.models.errors import LearningError, ModelError
+from pipeline.models.errors import LearningError
 from pipeline.models.libraries import device_of, inference_dtype
 from pipeline.models.model_files import read_checkpoint
 from pipeline.models.tactics.loop import TransformersLoop
 from pipeline.models.tactics.models import TacticModel, UnloadedModel, load_model, read_model
-from pipeline.models.tactics.prompt import Kind
 from pipeline.models.tactics.requests import (
     Completion,
     Decoding,
@@ -147,7 +146,6 @@ def load_generator(
     device: str = "auto",
     dtype: torch.dtype | None = None,
     repository: str | None = None,
-    kind: Kind | None = None,
 ) -> Generator:
     """Load a generative model; each file of one that a trainer here wrote is compared with the saved one.
 
@@ -156,19 +154,15 @@ def load_generator(
         device: where to compute; "auto" is a GPU if there is one.
         dtype: of the weights; None: bfloat16 if the hardware has it, else float32.
         repository: the key of the goals' repository, for a checkpoint with an adapter for each.
-        kind: the only valid one; None: either.
 
     Raises:
-        LearningError: it cannot be loaded, is damaged, or of another kind; or there is no such device.
+        LearningError: it cannot be loaded, or is damaged; or there is no such device.
     """
     read_checkpoint(Path(model), verify=True)
     where = device_of(device)
     dtype = dtype or inference_dtype(where)
     own = model_for(model, repository)
     read = read_model(own)
-    found = read.prompts.kind
-    if kind is not None and kind != found:
-        raise ModelError(f'{model} is a {found} model, and kind is "{kind}". Write kind = "{found}"')
     loop = vllm_loop(read, device=where, dtype=dtype)
     if loop is not None:
         return Generator(read, loop)

@@ -103,7 +103,7 @@ def test_the_specification_follows_the_settings() -> None:
     )
     assert (found.source, found.generator) == ("promoted", "/somewhere/generator")
     assert [one.key for one in result.lean.repositories] == ["github.com/owner/name"]
-    assert result.progress == RewardSpec("org/progress", "auto", "")
+    assert result.progress == RewardSpec("org/progress", "auto")
 
 
 def test_the_ladder_is_that_of_the_settings_and_computes_where_the_server_does() -> None:
@@ -125,14 +125,9 @@ def test_leandojos_variables_go_before_the_settings() -> None:
     known = {
         "LEANPROGRESS_MODEL": " org/other\n",
         "LEANPROGRESS_DEVICE": "cuda:1",
-        "LEANPROGRESS_TEMPLATE": "{goal}",
     }
-    assert spec_of(settings(), scratch="x", environment=known).progress == RewardSpec(
-        "org/other", "cuda:1", "{goal}"
-    )
-    assert spec_of(settings(""), scratch="x", environment=known).progress == RewardSpec(
-        "org/other", "cuda:1", "{goal}"
-    )
+    assert spec_of(settings(), scratch="x", environment=known).progress == RewardSpec("org/other", "cuda:1")
+    assert spec_of(settings(""), scratch="x", environment=known).progress == RewardSpec("org/other", "cuda:1")
 
 
 def test_a_folder_that_a_variable_names_is_meant_from_where_we_are_and_a_hubs_name_stays(
@@ -215,9 +210,9 @@ def test_a_model_that_cannot_be_meant_is_refused() -> None:
     endpoint = EndpointSpec(base_url="https://x.example/v1", model="m")
     cannot_be: list[dict[str, Any]] = [
         {"kind": "endpoint"},
-        {"kind": "causal", "endpoint": endpoint},
+        {"kind": "tactics", "endpoint": endpoint},
         {"kind": "retrieval"},
-        {"kind": "causal", "source": "promoted"},
+        {"kind": "encoder", "source": "promoted"},
     ]
     for wrong in cannot_be:
         with pytest.raises(ValueError, match="kind is"):
