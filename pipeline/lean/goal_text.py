@@ -79,14 +79,16 @@ def same_goal(one: str, other: str) -> bool:
 
     The counters of universe variables change with any edit, and hypotheses of one type may share a line or not.
     """
-    return _canonical(one) == _canonical(other)
+    first, second = (single_lines(_UNIVERSE.sub("?u", goal), tag=True) for goal in (one, other))
+    return first == second
 
 
-def _canonical(goal: str) -> list[str]:
+def single_lines(goal: str, *, tag: bool = False) -> list[str]:
+    """Return a goal's lines as `whole_lines` does, with each hypothesis on one of its own."""
     lines: list[str] = []
-    for line in _UNIVERSE.sub("?u", goal).splitlines():
+    for line in whole_lines(goal, tag=tag):
         names, colon, said = line.partition(" : ")
-        if colon and not line.startswith((" ", *_TARGET, "case ")):
+        if colon and not line.startswith((*_TARGET, "case ")):
             lines += [f"{name} : {said}" for name in names.split()]
         else:
             lines.append(line)

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from pipeline.endpoint.errors import Usage
-from pipeline.lean.client.messages import Goal, Message, TacticParseError, render_goals
-from pipeline.lean.goal_text import ambiguous, goals_key
+from pipeline.lean.client.messages import Goal, Message, TacticParseError
+from pipeline.lean.goal_text import ambiguous, as_lean_prints, goals_key
 from pipeline.lean.pool.session import Answer, Session, State, Stepped, TacticKilled, canonical
 from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.splice import Script, Step
@@ -625,7 +625,7 @@ def _goals(node: Node) -> tuple[str, ...]:
         if room <= 0:
             texts.append(f"… and {len(node.goals) - at} more goals")
             break
-        texts.append(cut(render_goals((goal,)).strip("\n"), room))
+        texts.append(cut(as_lean_prints(goal), room))
         room -= len(texts[-1])
     return tuple(texts)
 

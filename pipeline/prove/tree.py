@@ -81,7 +81,7 @@ class TreeNode:
         number: in the order of discovery.
         parent: the previous state on the best way here; null for the root.
         tactic: from the parent to here; empty for the root.
-        goals: the open ones, as text; empty without any.
+        goals: the open ones, as Lean prints them; empty without any.
         depth: steps from the root.
         score: lower came first.
         log_probability: the sum on the way here.

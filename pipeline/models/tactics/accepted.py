@@ -28,7 +28,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from pipeline.lean.goal_text import hypotheses, joined, whole_lines
+from pipeline.lean.goal_text import GOAL_END, hypotheses, joined, single_lines
 from pipeline.models.errors import DatasetError
 from pipeline.models.tactics.rows import Row, of_steps
 from store.files import write_whole
@@ -157,7 +157,7 @@ def _steps(view: sqlite3.Connection, log: LogReader, row: ProofRow) -> list[tupl
             return NO_STATES
         if any(goal.endswith("…") or goal.startswith("… and ") for goal in node["goals"]):
             return SHORTENED
-        steps.append((joined(map(printed, node["goals"])), tactic))
+        steps.append((joined(node["goals"]), tactic))
     return steps
 
 
@@ -170,29 +170,11 @@ def _place(view: sqlite3.Connection, row: ProofRow) -> tuple[int, int] | None:
     return places[0] if places else None
 
 
-def printed(goal: str) -> str:
-    """Return a goal of a tree as Lean prints it: neighbouring hypotheses of one type share a line."""
-    lines: list[str] = []
-    joins = False
-    for said in whole_lines(goal, tag=True):
-        names, colon, kind = said.partition(" : ")
-        is_hypothesis = bool(colon) and not said.startswith(("⊢", "|", "case "))
-        if is_hypothesis and joins and lines[-1].partition(" : ")[2] == kind:
-            before = lines[-1].partition(" : ")[0]
-            lines[-1] = f"{before} {names} : {kind}"
-        else:
-            lines.append(said)
-        joins = is_hypothesis and " := " not in kind
-    return "\n".join(lines)
-
-
 def _nameless(state: str) -> str:
     """Return the first goal of a state without its tag, independent of its hypotheses' names."""
-    goal = printed(state.split("\n\n")[0])
-    lines = whole_lines(goal)
-    names = [name for line in lines for name in line.partition(" : ")[0].split() if line.partition(" : ")[1]]
-    known = {
-        name: f"x{number}" for number, name in enumerate(dict.fromkeys(names)) if name in hypotheses(goal)
-    }
+    goal = state.split(GOAL_END)[0]
+    lines, own = single_lines(goal), hypotheses(goal)
+    names = [name for line in lines if (name := line.partition(" : ")[0]) in own]
+    known = {name: f"x{number}" for number, name in enumerate(dict.fromkeys(names))}
     text = " ".join(" ".join(line.split()) for line in lines)
     return _WORD.sub(lambda word: known.get(word[0], word[0]), text)

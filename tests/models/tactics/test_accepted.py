@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.models.tactics.accepted import AcceptedProofs, accepted, printed, read_accepted, write_accepted
+from pipeline.models.tactics.accepted import AcceptedProofs, accepted, read_accepted, write_accepted
 from pipeline.prove.tree import Tree
 from store.domain.identity import split_key
 from store.domain.records import TracedFile, TracedTactic, TracedTheorem
@@ -38,7 +38,7 @@ from tests.support.views import LoggedView
 
 GOAL = "p q : Prop\nh : p ∧ q\n⊢ q ∧ p"
 STEPS = (
-    ("p : Prop\nq : Prop\nh : p ∧ q\n⊢ q ∧ p", "constructor"),
+    (GOAL, "constructor"),
     ("case right\np : Prop\n⊢ p", "exact h.1"),
 )
 
@@ -241,10 +241,3 @@ def test_what_is_written_beside_a_dataset_is_read_again(world: World, tmp_path: 
     world.tell(proof_verified(world.proved()))
     write_accepted(tmp_path, world.learned())
     assert read_accepted(tmp_path) == world.learned()
-
-
-def test_a_goal_of_a_tree_is_printed_as_lean_prints_it() -> None:
-    assert printed(
-        "case a\np : Prop\nq : Prop\nn : Nat := 3\nm : Nat\nf : Nat →\n    Nat\ng : Nat →\n    Nat\n⊢ p"
-    ) == ("case a\np q : Prop\nn : Nat := 3\nm : Nat\nf g : Nat →\n    Nat\n⊢ p")
-    assert printed("\n⊢ True") == "⊢ True"
