@@ -2,12 +2,11 @@
 
 A line is one step, in the form of LeanDojo-v2's `ProgressTrainer`, with its proof:
 
-    {"goal": …, "prefix": …, "tactic": …, "steps_remaining": …, "proof": …, "theorem": …, "side": "train"}
+    {"goal": …, "prefix": …, "tactic": …, "steps_remaining": …, "proof": …, "theorem": …}
 
 `goal` is the state before the step, `prefix` the steps before it, one below the other, and `steps_remaining`
 the number after it: 0 for the last one. `proof` is the same for all proofs of one statement: training on one
-and measuring with another would be wrong. The sides are those for life; theorems of the test side are left
-out.
+and measuring with another would be wrong. Theorems of the test side are left out.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from store.view.rows import TrainingProof
 from store.view.trace_queries import training_proofs
 
 SIDES: tuple[Side, ...] = ("train", "val")
-"""The sides for training, and for choosing the best epoch."""
+"""The sides to learn from."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +39,8 @@ class ProgressReport:
 
     path: Path
     position: int
-    proofs: dict[Side, int]
-    """number by side"""
-    steps: dict[Side, int]
-    """number by side"""
+    proofs: int
+    steps: int
     repeated: int
     """proofs left out because another has the same statement and steps"""
     seconds: float
@@ -70,10 +67,8 @@ def export_progress(
     """
     started = time.monotonic()
     _check_replaceable(out)
-    proofs = dict.fromkeys(SIDES, 0)
-    steps = dict.fromkeys(SIDES, 0)
     seen: set[int] = set()
-    repeated = 0
+    steps = repeated = 0
     with one_moment(view), translated(out):
         chosen = [item.row for item in choose(view, repositories, every_commit=False) if item.in_dataset]
         traces = [row.trace for row in chosen]
@@ -86,26 +81,25 @@ def export_progress(
                         repeated += 1
                         continue
                     seen.add(key)
-                    proofs[side] += 1
-                    steps[side] += len(proof.steps)
+                    steps += len(proof.steps)
                     file.writelines(
-                        f"{json.dumps(row, ensure_ascii=False)}\n".encode() for row in rows_of(proof, side)
+                        f"{json.dumps(row, ensure_ascii=False)}\n".encode() for row in rows_of(proof)
                     )
-            if not any(steps.values()):
+            if not steps:
                 raise NothingToExportError(
                     "no traced proof has steps to learn from: each is by a term, holds a sorry, or is on the test side"
                 )
     return ProgressReport(
         path=out,
         position=position,
-        proofs=proofs,
+        proofs=len(seen),
         steps=steps,
         repeated=repeated,
         seconds=time.monotonic() - started,
     )
 
 
-def rows_of(proof: TrainingProof, side: Side) -> Iterator[dict[str, Any]]:
+def rows_of(proof: TrainingProof) -> Iterator[dict[str, Any]]:
     """Yield a proof's steps as lines of the dataset."""
     before: list[str] = []
     for number, step in enumerate(proof.steps):
@@ -116,7 +110,6 @@ def rows_of(proof: TrainingProof, side: Side) -> Iterator[dict[str, Any]]:
             "steps_remaining": len(proof.steps) - 1 - number,
             "proof": proof.split_key,
             "theorem": proof.theorem,
-            "side": side,
         }
         before.append(step.tactic)
 

@@ -36,7 +36,7 @@ def test_each_step_of_a_proof_is_a_line_with_the_steps_before_it_and_the_number_
     assert answer.code == 0, answer.err
     written = rows(folder.root / "out.jsonl")
     assert {tuple(row) for row in written} == {
-        ("goal", "prefix", "tactic", "steps_remaining", "proof", "theorem", "side")
+        ("goal", "prefix", "tactic", "steps_remaining", "proof", "theorem")
     }
     proofs = defaultdict(list)
     for row in written:
@@ -51,16 +51,10 @@ def test_each_step_of_a_proof_is_a_line_with_the_steps_before_it_and_the_number_
             "\n".join(step.tactic for step in traced[name][:number]) for number in range(len(steps))
         ]
     document = answer.json
-    assert sum(document["steps"].values()) == len(written)
-    assert sum(document["proofs"].values()) == len(proofs)
-    assert document["steps"] == {
-        side: sum(row["side"] == side for row in written) for side in ("train", "val")
-    }
+    assert (document["steps"], document["proofs"]) == (len(written), len(proofs))
 
 
-def test_sides_are_those_for_life_and_neither_the_test_side_nor_a_sorry_is_written(
-    folder: StateFolder, files: list[TracedFile]
-) -> None:
+def test_neither_the_test_side_nor_a_sorry_is_written(folder: StateFolder, files: list[TracedFile]) -> None:
     record_traced(folder, files)
     assert folder.everlean("export", "progress", "out.jsonl").code == 0
     with closing(queries.connect(folder.state / "database.db")) as view:
@@ -70,8 +64,7 @@ def test_sides_are_those_for_life_and_neither_the_test_side_nor_a_sorry_is_writt
         }
     written = rows(folder.root / "out.jsonl")
     assert sides["test"], "the made-up repository has theorems to leave out"
-    for side in ("train", "val"):
-        assert {row["theorem"] for row in written if row["side"] == side} == sides[side]
+    assert {row["theorem"] for row in written} == sides["train"] | sides["val"]
     assert not any(row["tactic"] == "sorry" for row in written)
 
 
@@ -81,7 +74,7 @@ def test_a_copy_in_a_fork_is_one_proof(folder: StateFolder, files: list[TracedFi
     moved = [replace(file, path=f"Fork/{file.path}") for file in files]
     record_traced(folder, moved, repository="example.org/demo/fork", sha="2" * 40)
     both = folder.everlean("export", "progress", "out.jsonl", "--json").json
-    assert (both["steps"], both["repeated"]) == (alone["steps"], sum(alone["proofs"].values()))
+    assert (both["steps"], both["repeated"]) == (alone["steps"], alone["proofs"])
 
 
 def test_an_earlier_export_is_replaced_and_any_other_file_is_refused(

@@ -212,11 +212,10 @@ def progress(
 
 
 def _show_progress(report: ProgressReport) -> None:
-    rows = [(side, f"{report.proofs[side]:,}", f"{report.steps[side]:,}") for side in report.proofs]
-    table(("SIDE", "PROOFS", "STEPS"), rows)
     if report.repeated:
         note(f"everlean: {counted(report.repeated, 'proof')} left out that another one repeats word for word")
-    say(f"{report.path}: as of event {report.position}, in {span(report.seconds)}")
+    what = f"{counted(report.steps, 'step')} of {counted(report.proofs, 'proof')}"
+    say(f"{report.path}: {what} as of event {report.position}, in {span(report.seconds)}")
 
 
 @verb("export sorrydb", WrittenSorries, past=True)

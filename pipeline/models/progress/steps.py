@@ -1,7 +1,7 @@
 """Steps of proofs for a progress model, each with the number of steps after it.
 
 A job reads them off its dataset in LeanDojo's format, `ProgressTrainer` a JSONL file of steps, as `everlean export
-progress` writes it; LeanProgress's own, without `proof` and `side`, are read too. Rows are split by proof, not by row.
+progress` writes it; LeanProgress's own, without `proof`, are read too. Rows are split by proof, not by row.
 
 Imports no torch.
 """
@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -86,17 +86,16 @@ class _Line(BaseModel):
     steps_remaining: Annotated[float, Field(ge=0)]
     prefix: str | None = None
     proof: str | int | None = None
-    side: Literal["train", "val"] | None = None
 
 
 def read_dataset(path: str | Path, *, eval_ratio: float, seed: int) -> Dataset:
     """Read a JSONL file of steps. A line without a goal, a tactic or its number is left out, as LeanProgress does.
 
-    The rows are on their own sides, if all name one and both sides have rows; else `held_back` divides them.
+    `held_back` divides the rows.
 
     Raises:
-        DatasetError: it cannot be read, a line is no JSON object, a field has another type, there is no row, all rows
-            are of one proof, or a proof has rows of both sides.
+        DatasetError: it cannot be read, a line is no JSON object, a field has another type, there is no row, or all
+            rows are of one proof.
     """
     try:
         lines = Path(path).read_text(encoding="utf-8").split("\n")
@@ -106,7 +105,7 @@ def read_dataset(path: str | Path, *, eval_ratio: float, seed: int) -> Dataset:
         ) from error
     except UnicodeDecodeError as error:
         raise DatasetError(f"{path} is no UTF-8 text ({error})") from error
-    read: list[tuple[Row, str | None]] = []
+    rows: list[Row] = []
     before: _Line | None = None
     begun = ""
     for number, text in enumerate(lines, start=1):
@@ -119,20 +118,12 @@ def read_dataset(path: str | Path, *, eval_ratio: float, seed: int) -> Dataset:
         # A proof without a name has its statement for its first goal.
         proof = ("begins", begun) if line.proof is None else ("named", str(line.proof))
         step = Step(line.goal, line.tactic, line.prefix or "")
-        read.append((Row(step, line.steps_remaining, proof), line.side))
-    if not read:
+        rows.append(Row(step, line.steps_remaining, proof))
+    if not rows:
         raise DatasetError(
             f"{path} has no row with {', '.join(_NEEDED)}. `everlean export progress OUT` writes such a file"
         )
-    train, val = (tuple(row for row, of in read if of == side) for side in ("train", "val"))
-    if not val or len(train) + len(val) < len(read) or not train:
-        return held_back([row for row, _ in read], eval_ratio=eval_ratio, seed=seed)
-    if both := {row.proof for row in train} & {row.proof for row in val}:
-        raise DatasetError(
-            f"{len(both)} proofs have rows on the side train and on the side val, so that what is measured was "
-            "trained on. Write the file anew, or leave `side` out: it is then split by proof"
-        )
-    return Dataset(train, val)
+    return held_back(rows, eval_ratio=eval_ratio, seed=seed)
 
 
 def held_back(rows: Sequence[Row], *, eval_ratio: float, seed: int) -> Dataset:

@@ -97,32 +97,6 @@ def test_both_halves_have_a_proof_whatever_the_share(tmp_path: Path) -> None:
         read(tmp_path, proof("a", 2))
 
 
-def test_sides_that_the_rows_say_are_kept(tmp_path: Path) -> None:
-    rows = [*proof("a", 3, proof="A", side="train"), *proof("b", 2, proof="B", side="val")]
-    data = read(tmp_path, rows, eval_ratio=0.9)
-    assert [{row.proof for row in rows} for rows in (data.train, data.held_out)] == [
-        {("named", "A")},
-        {("named", "B")},
-    ]
-
-
-def test_without_a_row_on_the_side_val_proofs_are_drawn(tmp_path: Path) -> None:
-    rows = [*proof("a", 3, proof="A", side="train"), *proof("b", 2, proof="B", side="train")]
-    data = read(tmp_path, rows, eval_ratio=0.5)
-    assert {len(data.train), len(data.held_out)} == {2, 3}
-
-
-def test_a_proof_on_both_sides_is_refused(tmp_path: Path) -> None:
-    rows = [*proof("a", 1, proof="A", side="train"), *proof("a", 1, proof="A", side="val")]
-    with pytest.raises(DatasetError, match="1 proofs have rows on the side train and on the side val"):
-        read(tmp_path, rows)
-
-
-def test_a_row_of_the_test_side_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(DatasetError, match=r"line 1\.side: input should be 'train' or 'val'"):
-        read(tmp_path, proof("a", 1, proof="A", side="test"))
-
-
 def test_rows_that_lack_a_field_are_left_out(tmp_path: Path) -> None:
     data = read(tmp_path, [*SAMPLE, {"goal": "⊢ p", "tactic": "simp"}, {**SAMPLE[0], "goal": None}])
     assert rows_of(data).keys() == {one["goal"] for one in SAMPLE}
