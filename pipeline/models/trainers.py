@@ -112,10 +112,12 @@ class OutputFolder:
             yield of_first(self.newest() if is_first() else None)
 
     def _is_ours(self) -> bool:
-        """Return whether the folder is missing, empty, or the link."""
+        """Return whether the folder is missing, empty, or the link. A disk's own folder cannot become the link."""
         if self.folder.is_symlink():
             return self.folder.resolve().parent == self.chain.folder.resolve()
-        return not self.folder.exists() or (self.folder.is_dir() and not any(self.folder.iterdir()))
+        if not self.folder.exists():
+            return True
+        return self.folder.is_dir() and not self.folder.is_mount() and not any(self.folder.iterdir())
 
     def point_to(self, made: Checkpoint) -> None:
         """Let the folder be a link to a checkpoint, and remove the chain's others unless it keeps all.

@@ -207,14 +207,20 @@ def test_training_with_lean_leaves_a_model_that_says_what_judged_it(
 
 
 def test_a_folder_that_would_be_lost_is_not_trained_into(
-    tmp_path: Path, trainer: MakeTrainer, database: DynamicDatabase, causal: Path
+    tmp_path: Path,
+    trainer: MakeTrainer,
+    database: DynamicDatabase,
+    causal: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(ConfigError, match=r"is the model to begin with.* name another folder"):
         trainer(output_dir=causal).train(database.repositories, database, tmp_path / "merged")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "notes.txt").touch()
     (tmp_path / "elsewhere").symlink_to("mine")
-    for name in ("mine", "mine/notes.txt", "elsewhere"):
+    (tmp_path / "disk").mkdir()
+    monkeypatch.setattr(Path, "is_mount", lambda path: path.name == "disk")
+    for name in ("mine", "mine/notes.txt", "elsewhere", "disk"):
         with pytest.raises(ConfigError, match=r"no link to a model .*: name another folder, or move it away"):
             trainer(output_dir=tmp_path / name).train(database.repositories, database, tmp_path / "merged")
     assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == ["notes.txt"]
