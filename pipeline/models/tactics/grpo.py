@@ -170,6 +170,7 @@ class RewardTraining(TacticTraining):
             "gradient_accumulation_steps": batches,
             "num_generations": grpo.num_generations,
             "max_completion_length": self.found.lengths.answer,
+            "chat_template_kwargs": dict(self.found.prompts.switches),
             "temperature": grpo.temperature,
             "beta": grpo.kl_beta,
             "max_steps": -1 if grpo.max_steps is None else grpo.max_steps,

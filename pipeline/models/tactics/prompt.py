@@ -186,6 +186,11 @@ class Prompts:
                 f"{least}. Set max_seq_len higher"
             )
 
+    @property
+    def switches(self) -> Mapping[str, Any]:
+        """The template's arguments that turn thinking on or off."""
+        return _SWITCHES[self.enable_thinking]
+
     def conversation(self, state: str, premises: Sequence[str] = ()) -> list[ChatMessage]:
         """Return the messages for a state as the model's template takes them, cut to fit. For kind "causal"."""
         return self._messages(*self.fitted(state, premises))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from peft import LoraConfig, PeftModel
 from torch import distributed
-from transformers import TrainerCallback
+from transformers import AutoTokenizer, TrainerCallback
 
 from pipeline.jobs.specs import GrpoSpec
 from pipeline.models.config import TacticsConfig
@@ -23,6 +23,7 @@ from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.reward import LeanReward
 from pipeline.models.tactics.rows import Row
 from tests.models.tactics.conftest import Training
+from tests.models.tactics.test_thinking import QWEN3
 from tests.support.lean.scripted import Script, backend, in_process
 from tests.support.tiny_models import make_tiny_causal
 
@@ -152,6 +153,19 @@ def test_the_prompts_are_those_of_supervised_training_each_goal_once(rewarded: B
     trl = made.trainer(examples, saves)
     ids, *_ = trl._tokenize_prompts([example["prompt"] for example in examples])
     assert ids == [found.prompts.ids(row.state) for row in ROWS]
+
+
+def test_a_model_that_can_think_gets_the_prompts_of_the_search(
+    tmp_path: Path, rewarded: Begin, saves: Saves
+) -> None:
+    model = make_tiny_causal(tmp_path / "model", hidden=32, layers=1)
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.chat_template = QWEN3
+    tokenizer.save_pretrained(model)
+    made = rewarded(some, start=model)
+    examples = prompts_of(ROWS, made.found)
+    ids, *_ = made.trainer(examples, saves)._tokenize_prompts([one["prompt"] for one in examples])
+    assert ids == [made.found.prompts.ids(row.state) for row in ROWS]
 
 
 @pytest.mark.parametrize(("batch_size", "num_generations", "steps"), [(1, 8, 8), (3, 2, 2), (8, 4, 1)])
