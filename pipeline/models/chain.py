@@ -99,13 +99,19 @@ class Chain:
         Raises:
             CheckpointError, ModelError: the parent cannot be read.
             ConfigError: it learned from another split, or is of the other kind; or a chain of adapters would begin with
-                an adapter.
+                an adapter, or with LeanDojo's `.ckpt` file.
         """
         if parent is None:
             if config.lora_by_repository and base_of(config.model_name) != config.model_name:
                 raise ConfigError(
                     f"model_name is {config.model_name}, an adapter: with lora_by_repository a chain begins with a "
                     "whole model. Name the adapter's base, or merge the adapter into it"
+                )
+            if config.lora_by_repository and Path(config.model_name).is_file():
+                # An adapter names its base, and PEFT loads that from a folder.
+                raise ConfigError(
+                    f"model_name is {config.model_name}, a file: with lora_by_repository a chain begins with a folder "
+                    "or a model of the hub. Learn a repository without lora_by_repository, and name its checkpoint"
                 )
             return config.model_name
         learned = self.read(parent).config["split"]

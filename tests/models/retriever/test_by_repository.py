@@ -229,3 +229,13 @@ def test_a_chain_stays_of_its_kind(learned: Learned) -> None:
     shared = replace(learned.config, lora_by_repository=False)
     with pytest.raises(ConfigError, match=r"holds an adapter for each repository\. Set it to true"):
         plan(learned.tasks[0], learned.chain, shared, parent=learned.second.checkpoint)
+
+
+def test_a_chain_of_adapters_does_not_begin_with_a_file_that_no_adapter_can_name(
+    learned: Learned, tmp_path: Path
+) -> None:
+    file = tmp_path / "leandojo.ckpt"
+    file.write_bytes(b"")
+    config = replace(learned.config, model_name=str(file))
+    with pytest.raises(ConfigError, match=rf"model_name is {file}, a file: .* name its checkpoint"):
+        plan(learned.tasks[0], Chain(tmp_path / "chain"), config, parent=None)
