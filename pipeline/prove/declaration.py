@@ -19,7 +19,7 @@ from pipeline.jobs.protocol import JobError
 from pipeline.jobs.specs import Budget, KnownProof
 from pipeline.lean.client.errors import ReplDied, ReplRefused, short
 from pipeline.lean.client.messages import Goal, Unit
-from pipeline.lean.goal_text import state_of
+from pipeline.lean.goal_text import as_lean_prints, state_of
 from pipeline.lean.pool.session import Session, SetupFailed, State, StateLost, Stepped
 from pipeline.lean.source.splice import Declaration, Replacement, Script, join, placements
 from pipeline.prove.effort import DeclarationResult, Effort, SolvedSorry
@@ -256,7 +256,7 @@ class DeclarationProver:
             goal: the sorry's; None where they cannot be matched, before an author.
             likely: the sorry's ordinal.
         """
-        text = "" if goal is None else _goal(goal).render()
+        text = "" if goal is None else as_lean_prints(_goal(goal))
         if likely in self._result.solved and (self.wholly is not None or text in self._texts):
             return  # the other goal's proof fits here
         self._texts.add(text)
@@ -348,7 +348,9 @@ class DeclarationProver:
         ask = WholeAsk(self.declaration, sorry, self.path, seed=self.method.seed)
         if goal is not None:
             shown = _goal(goal)
-            ask = replace(ask, goal=shown.render(), hypotheses=tuple(one.render() for one in shown.vars))
+            ask = replace(
+                ask, goal=as_lean_prints(shown), hypotheses=tuple(one.render() for one in shown.vars)
+            )
             if self.premises is not None:
                 ask = replace(ask, premises=await self.premises.texts(state_of([shown])))
         calls = self.session.calls

@@ -18,7 +18,7 @@ from typing import Literal, Protocol
 
 from pipeline.endpoint.errors import Usage
 from pipeline.lean.client.messages import Goal, Message, TacticParseError
-from pipeline.lean.goal_text import ambiguous, as_lean_prints, goals_key
+from pipeline.lean.goal_text import ambiguous, as_lean_prints, goals_key, state_of
 from pipeline.lean.pool.session import Answer, Session, State, Stepped, TacticKilled, canonical
 from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.splice import Script, Step
@@ -509,7 +509,7 @@ class Graph:
 
 def _closed_cleanly(before: tuple[Goal, ...], after: tuple[Goal, ...]) -> bool:
     """Return whether the first goal was closed and the others are unchanged: it needs no other candidate."""
-    return tuple(goal.render() for goal in after) == tuple(goal.render() for goal in before[1:])
+    return state_of(after) == state_of(before[1:])
 
 
 # ---- The recorded tree of a search, bounded in size, and its summary line

@@ -21,6 +21,7 @@ from pipeline.lean.client.errors import (
 )
 from pipeline.lean.client.messages import StateRef, TacticFailed, TacticOk, TacticParseError
 from pipeline.lean.client.repl import Repl
+from pipeline.lean.goal_text import as_lean_prints
 from tests.support.lean import scripted
 from tests.support.lean.scripted import InProcess, Script, repl_on
 from tests.support.lean.scripted_repl import ScriptedRepl
@@ -123,10 +124,10 @@ def test_in_each_dialect_a_sorry_is_a_goal_and_tactics_lead_on_from_it(name: str
             repl.dialect = await probe(repl._probe)
             assert repl.dialect == name
             (target,) = await repl.open_sorries("theorem t (p : Prop) : p ∧ True := by\n  sorry\n")
-            assert [goal.render() for goal in target.goals] == ["p : Prop\n⊢ p ∧ True"]
+            assert [as_lean_prints(goal) for goal in target.goals] == ["p : Prop\n⊢ p ∧ True"]
             result = await repl.goal_tactic(target.state, "constructor")
             assert isinstance(result, TacticOk)
-            assert [goal.render() for goal in result.goals] == ["p : Prop\n⊢ p", "p : Prop\n⊢ True"]
+            assert [as_lean_prints(goal) for goal in result.goals] == ["p : Prop\n⊢ p", "p : Prop\n⊢ True"]
             with pytest.raises(InputRejected, match="#error"):
                 await repl.open_sorries("theorem t : #error := sorry")
 

@@ -203,25 +203,10 @@ class Goal:
             }
         )
 
-    def render(self) -> str:
-        """Return the goal as text: optional `case tag`, one hypothesis per line, then `⊢ target`.
-
-        With no hypotheses the text starts with an empty line, as PyPantograph's does.
-        """
-        head = "" if self.user_name is None else f"case {self.user_name}\n"
-        mark = "|" if self.fragment == "conv" else "⊢"
-        hypotheses = "\n".join(variable.render() for variable in self.vars)
-        return f"{head}{hypotheses}\n{mark} {self.target.render()}"
-
 
 def goals_from_json(raw: object, where: str) -> tuple[Goal, ...]:
     """Decode the goals of a state. They share most of their hypotheses, so each is made once."""
     return wire.list_(raw, where, functools.partial(Goal.from_json, known={}))
-
-
-def render_goals(goals: tuple[Goal, ...]) -> str:
-    """Return all goals of a state as one text, the same for states equal to a search."""
-    return "\n".join(goal.render() for goal in goals)
 
 
 @dataclass(frozen=True, slots=True)

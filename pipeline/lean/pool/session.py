@@ -33,10 +33,9 @@ from pipeline.lean.client.messages import (
     TacticOk,
     TacticParseError,
     Unit,
-    render_goals,
 )
 from pipeline.lean.client.repl import Repl
-from pipeline.lean.goal_text import renumbered
+from pipeline.lean.goal_text import renumbered, state_of
 from pipeline.lean.pool.pool import PoolClosed, PooledRepl, ReplKey, ReplPool, Setup
 from store.text import cut, one_line
 
@@ -151,7 +150,7 @@ def names_of(goals: tuple[Goal, ...]) -> tuple[str, ...]:
 
 def canonical(goals: tuple[Goal, ...]) -> str:
     """Render goals with Lean's counters (`?m.12`, `_uniq.5`) renumbered in order of appearance."""
-    return renumbered(render_goals(goals), {})
+    return renumbered(state_of(goals), {})
 
 
 def difference(before: str, now: str) -> str:

@@ -19,13 +19,11 @@ from pipeline.lean.client.errors import (
     refusal,
 )
 from pipeline.lean.client.messages import (
-    Goal,
     Message,
     TacticFailed,
     TacticOk,
     TacticParseError,
     Unit,
-    render_goals,
     tactic_result,
 )
 
@@ -57,25 +55,6 @@ FAILURE = {
     "data": "unknown identifier 'x'",
     "kind": "[anonymous]",
 }
-
-
-def test_a_goal_renders_as_pantograph_does() -> None:
-    goal = Goal.from_json(GOAL)
-
-    assert goal.render() == "case inl\np : Prop\nh✝ : p\nn : Nat := 3\n⊢ p ∨ q"
-
-
-def test_a_goal_without_hypotheses_renders_with_an_empty_line_first() -> None:
-    goal = Goal.from_json({"vars": [], "target": {"pp": "True"}, "name": "_uniq.1", "fragment": "tactic"})
-
-    assert goal.render() == "\n⊢ True"
-    assert render_goals((goal, goal)) == "\n⊢ True\n\n⊢ True"
-
-
-def test_a_conv_goal_has_its_own_mark() -> None:
-    goal = Goal.from_json({"vars": [], "target": {"pp": "a"}, "name": "_uniq.1", "fragment": "conv"})
-
-    assert goal.render() == "\n| a"
 
 
 def test_the_three_outcomes_of_a_tactic_are_told_apart() -> None:

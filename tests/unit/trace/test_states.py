@@ -48,6 +48,11 @@ def test_a_goal_object_is_printed_with_hypotheses_of_one_type_on_a_line() -> Non
     assert as_lean_prints(goal) == "case left\np q : Prop\nn : Nat := 2\nm : Nat\nh : p\n⊢ p ∧ q"
 
 
+def test_a_goal_without_hypotheses_is_its_target_and_a_conv_goal_has_its_own_mark() -> None:
+    for fragment, printed in (("tactic", "⊢ True"), ("conv", "| True")):
+        assert as_lean_prints(Goal("g", Expression("True"), (), fragment=fragment)) == printed
+
+
 def test_goals_are_the_same_whatever_universe_variables_are_called_and_lines_are_shared() -> None:
     assert same_goal("α : Sort ?u.7\nh : α\ng : α\n⊢ α", "α : Sort ?u.12\nh g : α\n⊢ α")
     assert not same_goal("h : p\n⊢ p", "h : q\n⊢ p")
