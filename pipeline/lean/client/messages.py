@@ -97,9 +97,6 @@ class Expression:
             return cls(raw["pp"])
         return cls(wire.optional_text(wire.object_(raw, where), "pp", where))
 
-    def to_json(self) -> dict[str, object]:
-        return wire.without_none({"pp": self.pp})
-
     def render(self) -> str:
         return self.pp or ""
 
@@ -124,17 +121,6 @@ class Variable:
             inaccessible=wire.boolean(table, "isInaccessible", where, default="✝" in user_name),
             type=wire.optional(table, "type", where, Expression.from_json),
             value=wire.optional(table, "value", where, Expression.from_json),
-        )
-
-    def to_json(self) -> dict[str, object]:
-        return wire.without_none(
-            {
-                "name": self.name,
-                "userName": self.user_name,
-                "isInaccessible": self.inaccessible,
-                "type": None if self.type is None else self.type.to_json(),
-                "value": None if self.value is None else self.value.to_json(),
-            }
         )
 
     def render(self) -> str:
@@ -190,17 +176,6 @@ class Goal:
             vars=_hypotheses(table.get("vars"), where, {} if known is None else known),
             user_name=wire.optional_text(table, "userName", where),
             fragment=wire.text(table, "fragment", where, default="tactic"),
-        )
-
-    def to_json(self) -> dict[str, object]:
-        return wire.without_none(
-            {
-                "name": self.name,
-                "userName": self.user_name,
-                "fragment": self.fragment,
-                "target": self.target.to_json(),
-                "vars": [variable.to_json() for variable in self.vars],
-            }
         )
 
 

@@ -87,8 +87,3 @@ def byte_range(raw: object, where: str) -> tuple[int, int]:
         case [int() as start, int() as end] if 0 <= start <= end:
             return start, end
     raise MalformedReply(f"{where}: expected [start, end], got {shown(raw)}")
-
-
-def without_none(table: dict[str, object]) -> dict[str, object]:
-    """Drop fields with the value None, which the wire leaves out."""
-    return {key: value for key, value in table.items() if value is not None}
