@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 CUTS = (1, 5, 10, 32, 100)
 _GAINS_TO = 10
+_DRAWS = 1000
 
 
 def metrics_of(retrieved: int) -> tuple[str, ...]:
@@ -98,19 +99,16 @@ def summarise(
     theorems: Sequence[Hashable],
     *,
     seed: int,
-    names: Sequence[str] = METRICS,
-    draws: int = 1000,
-    level: float = 0.95,
+    names: Sequence[str],
 ) -> dict[str, float]:
-    """Return the mean of each number over steps, by name, and the bounds of its interval under a new draw of theorems.
+    """Return the mean of each number over steps, by name, and the bounds of its interval of 95%, from new draws of
+    theorems.
 
     Args:
         rated: the numbers of each step, from `rate` or another measure.
         theorems: each step's theorem.
         seed: decides the resampling.
         names: of the numbers.
-        draws: how often theorems are drawn anew.
-        level: the interval's share of the draws.
 
     Raises:
         ValueError: there is no step.
@@ -127,12 +125,12 @@ def summarise(
     np.add.at(sums, of, values)
     sizes = np.bincount(of, minlength=n).astype(np.float64)
     rng = np.random.Generator(np.random.Philox(key=seed))
-    means = np.empty((draws, values.shape[1]))
-    for draw in range(draws):
+    means = np.empty((_DRAWS, values.shape[1]))
+    for draw in range(_DRAWS):
         # The mean only needs how often each theorem is drawn.
         times = np.bincount(rng.integers(0, n, size=n), minlength=n)
         means[draw] = times @ sums / (times @ sizes)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    low, high = np.quantile(means, [0.025, 0.975], axis=0)
     mean = values.mean(axis=0)
     found: dict[str, float] = {}
     for i, name in enumerate(names):

@@ -78,9 +78,7 @@ def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
         # Steps of a theorem succeed or fail together; resampling steps would give intervals far too narrow.
         luck = rng.random(60) < 0.4
         rated = [(float(ok), float(ok), float(ok)) for ok in luck for _ in range(8)]
-        result = summarise(
-            rated, [number for number in range(60) for _ in range(8)], seed=trial, draws=100, names=OLD
-        )
+        result = summarise(rated, [number for number in range(60) for _ in range(8)], seed=trial, names=OLD)
         inside += result["recall@1_low"] <= 0.4 <= result["recall@1_high"]
     assert 50 <= inside <= 60
 
