@@ -1,4 +1,4 @@
-"""Run a trainer of transformers or TRL: quiet, reported, saved, in as many processes as Accelerate starts.
+"""Run a trainer of transformers or TRL: quiet, reported, saved, in one process or several.
 
 An interrupted run continues from the last saved step and ends with exactly the weights of an uninterrupted
 one. A saved step counts once it is completely on the disk; then the earlier ones are removed.
