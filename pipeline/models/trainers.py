@@ -80,12 +80,12 @@ class OutputFolder:
         self.chain = Chain(chain or self.folder.with_name(f"{self.folder.name}.chain"))
 
     def newest(self) -> Checkpoint | None:
-        """Return the link's checkpoint; None without a link.
+        """Return the link's checkpoint; None without a link. One removed as damaged is trained again.
 
         Raises:
-            CheckpointError: it is damaged, or not there.
+            CheckpointError: it is damaged; or not there, and the chain keeps every checkpoint.
         """
-        if not self.folder.is_symlink():
+        if not self.folder.is_symlink() or not (self._keeps_all or self.folder.exists()):
             return None
         return self.chain.read(self.folder.readlink().name, verify=True)
 

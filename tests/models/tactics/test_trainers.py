@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -122,6 +123,19 @@ def test_a_run_that_is_cut_off_goes_on_and_ends_as_one_that_was_not(
     # Another setting begins anew, in the place of that model.
     assert len(trainer(lr=2e-3).train(database.repositories[:1], database, tmp_path / "merged")) == 1
     assert checkpoints(tmp_path / "outputs") != [learned.checkpoint]
+
+
+def test_a_damaged_model_is_named_and_trained_again_once_it_is_removed(
+    tmp_path: Path, trainer: MakeTrainer, database: DynamicDatabase
+) -> None:
+    (made,) = trainer().train(database.repositories[:1], database, tmp_path / "merged")
+    folder = tmp_path / "outputs.chain" / made.checkpoint
+    (folder / "model.safetensors").write_bytes(b"")
+    with pytest.raises(CheckpointError, match=f"without {folder} it is trained again"):
+        trainer().train(database.repositories[:1], database, tmp_path / "merged")
+    shutil.rmtree(folder)
+    (again,) = trainer().train(database.repositories[:1], database, tmp_path / "merged")
+    assert again.files == made.files
 
 
 def test_a_repository_without_a_step_to_learn_from_is_said_and_the_others_go_on(
