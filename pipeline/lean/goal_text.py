@@ -100,16 +100,16 @@ def as_lean_prints(goal: Goal) -> str:
     lines = [] if goal.user_name is None else [f"case {goal.user_name}"]
     lines += _grouped(goal.vars)
     mark = "|" if goal.fragment == "conv" else "⊢"
-    return "\n".join([*lines, f"{mark} {goal.target.render()}"])
+    return "\n".join([*lines, f"{mark} {goal.target}"])
 
 
 def _grouped(variables: Sequence[Variable]) -> list[str]:
     groups: list[tuple[list[str], str]] = []
     for item in variables:
         name = item.user_name or "_"
-        text = "" if item.type is None else item.type.render()
+        text = "" if item.type is None else item.type
         if item.value is not None:
-            groups.append(([name], f"{text} := {item.value.render()}"))
+            groups.append(([name], f"{text} := {item.value}"))
             groups.append(([], ""))  # nothing joins it
         elif groups and groups[-1][0] and groups[-1][1] == text and ":=" not in groups[-1][1]:
             groups[-1][0].append(name)
@@ -148,13 +148,11 @@ def ambiguous(goals: tuple[Goal, ...]) -> bool:
 def _ambiguous(goal: Goal) -> bool:
     counted = Counter(variable.user_name for variable in goal.vars)
     twice = [name for name, count in counted.items() if count > 1]
-    return bool(twice) and any(
-        name in text for text in (goal.target.render(), *_types(goal)) for name in twice
-    )
+    return bool(twice) and any(name in text for text in (goal.target, *_types(goal)) for name in twice)
 
 
 def _types(goal: Goal) -> list[str]:
-    return ["" if variable.type is None else variable.type.render() for variable in goal.vars]
+    return ["" if variable.type is None else variable.type for variable in goal.vars]
 
 
 def _mentioned(texts: list[str]) -> set[str]:
@@ -165,11 +163,11 @@ def _mentioned(texts: list[str]) -> set[str]:
 
 def _goal_key(goal: Goal, seen: dict[str, str]) -> str:
     types = [renumbered(text, seen) for text in _types(goal)]
-    target = renumbered(goal.target.render(), seen)
+    target = renumbered(goal.target, seen)
     mentioned = _mentioned([target, *types])
     lines = []
     for variable, text in zip(goal.vars, types, strict=True):
-        value = "" if variable.value is None else f" := {renumbered(variable.value.render(), seen)}"
+        value = "" if variable.value is None else f" := {renumbered(variable.value, seen)}"
         named = variable.user_name in mentioned or value
         lines.append(f"{variable.user_name} : {text}{value}" if named else text)
     return "\n".join(dict.fromkeys(sorted(lines))) + f"\n⊢ {target}"

@@ -117,7 +117,7 @@ class CuratedTactics(Proposer):
 def _all(
     goal: Goal, *, closers: tuple[str, ...], at_start: bool, premises: Sequence[str]
 ) -> Iterator[Candidate]:
-    target = shape(goal.target.render())
+    target = shape(goal.target)
     names = _Names(goal)
     for text in closers:
         yield Candidate(text, text)
@@ -269,7 +269,7 @@ def _accessible(variable: Variable) -> bool:
 
 
 def _type(variable: Variable) -> str:
-    return "" if variable.type is None else variable.type.render()
+    return "" if variable.type is None else variable.type
 
 
 def _is_type(variable: Variable) -> bool:

@@ -106,14 +106,14 @@ def closed(goal: Goal) -> str | None:
     for variable in goal.vars:
         if variable.value is not None or variable.type is None:
             return None
-        kind = variable.type.render()
+        kind = variable.type
         if variable.inaccessible and variable.user_name.startswith("inst"):
             binders.append(f"[{kind}]")
         elif variable.inaccessible or not _WRITABLE.fullmatch(variable.user_name):
             return None
         else:
             binders.append(f"({variable.user_name} : {kind})")
-    claim = goal.target.render()
+    claim = goal.target
     text = f"∀ {' '.join(binders)}, {claim}" if binders else claim
     return None if "✝" in text or "?" in text else text
 

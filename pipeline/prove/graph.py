@@ -558,7 +558,7 @@ def best(graph: Graph) -> str:
         return f"proved with {counted(graph.proved.depth, 'tactic')}"
     nearest = min((node for node in graph.nodes if node.status != "new"), key=_distance)
     left = len(nearest.goals)
-    target = cut(one_line(nearest.goals[0].target.render()), _TARGET)
+    target = cut(one_line(nearest.goals[0].target), _TARGET)
     return f"{left} of {counted(nearest.opened, 'goal')} left after {counted(nearest.depth, 'tactic')}: ⊢ {target}"
 
 

@@ -310,7 +310,7 @@ class CitingProposer(Proposer):
         steps = [(f"apply {name}", _APPLY, 1.0)]
         if {"=", "↔"} & conclusion:
             steps += [(f"rw [{name}]", _REWRITE, 2.0), (f"rw [← {name}]", _REWRITE, 3.0)]
-        target = _words(goal.target.render(), {variable.user_name for variable in goal.vars})
+        target = _words(goal.target, {variable.user_name for variable in goal.vars})
         uses = [
             Candidate(text, template, cost=cost, log_probability=self._log_probability)
             for text, template, cost in steps

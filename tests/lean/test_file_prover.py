@@ -181,8 +181,8 @@ class Fails(Proposer):
 
     async def propose(self, asked: TacticRequest) -> list[Candidate]:
         self.cost += Usage(10, 1)
-        self.targets.append(asked.goals[0].target.render())
-        if asked.goals[0].target.render() == self._at:
+        self.targets.append(asked.goals[0].target)
+        if asked.goals[0].target == self._at:
             raise StateLost("exact h", "the goals are not what they were")
         return [Candidate(self._text, self._text)]
 

@@ -97,7 +97,7 @@ async def stepped(session: Session, state: State, *tactics: str, timeout_s: floa
 
 
 def targets(state: State) -> list[str]:
-    return [goal.target.render() for goal in state.goals]
+    return [goal.target for goal in state.goals]
 
 
 # ---- the pool

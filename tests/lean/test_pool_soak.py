@@ -70,7 +70,7 @@ class Searcher:
             self.unopened += 1
             assert self.unopened < 100, "the pool never gets anywhere"
             return
-        assert [goal.target.pp for goal in root.goals] == [goal_text(env, statement)]
+        assert [goal.target for goal in root.goals] == [goal_text(env, statement)]
         states: list[tuple[State, list[list[str]]]] = [(root, [[]])]
         for number in range(tactics):
             state, ways = self.dice.choice(states)
@@ -94,7 +94,7 @@ class Searcher:
             if isinstance(answer, Stepped):
                 new = {"close": [], "split": [["split 0"], ["split 1"]]}.get(tactic, [[tactic]])
                 after = [*([*ways[site], *steps] for steps in new), *ways[:site], *ways[site + 1 :]]
-                shown = [goal.target.pp for goal in answer.state.goals]
+                shown = [goal.target for goal in answer.state.goals]
                 assert shown == [goal_text(env, statement, way) for way in after]
                 if after:
                     states.append((answer.state, after))

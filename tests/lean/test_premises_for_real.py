@@ -7,7 +7,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from pipeline.lean.client.messages import Expression, Goal, Variable
+from pipeline.lean.client.messages import Goal, Variable
 from pipeline.models.retriever.corpus import Premise
 from pipeline.prove.curated import CuratedTactics
 from pipeline.prove.graph import TacticRequest
@@ -25,8 +25,8 @@ def offered(*hypotheses: str) -> list[str]:
     async def find(_state: str) -> tuple[Premise, ...]:
         return tuple(PREMISES)
 
-    variables = tuple(Variable(name, name, False, Expression("Nat")) for name in hypotheses)
-    request = TacticRequest((Goal("g", Expression("Q 3"), variables),), (), 0)
+    variables = tuple(Variable(name, name, False, "Nat") for name in hypotheses)
+    request = TacticRequest((Goal("g", "Q 3", variables),), (), 0)
     proposer = CuratedTactics(core_only=True, shown=ShownPremises(find))
     return [one.text for one in asyncio.run(proposer.propose(request)) if "Demo" in one.text]
 

@@ -140,7 +140,7 @@ def test_the_older_dialect_is_asked_for_the_goals_of_sorries_by_a_field() -> Non
 
     async def use(repl: Repl) -> None:
         (found,) = await repl.open_sorries("theorem t : True := sorry")
-        assert (found.state.id, [goal.target.pp for goal in found.goals]) == (4, ["True"])
+        assert (found.state.id, [goal.target for goal in found.goals]) == (4, ["True"])
 
     _, sent = drive(use, {"units": [unit]}, dialect="older")
     payload = json.loads(sent[-1])["payload"]

@@ -86,7 +86,7 @@ async def shown(repl: Repl, text: str) -> str:
 
 
 def texts(answer: TacticOk) -> list[str]:
-    return [goal.target.render() for goal in answer.goals]
+    return [goal.target for goal in answer.goals]
 
 
 # --- goals and tactics ----------------------------------------------------------------------------------------
@@ -98,11 +98,11 @@ def test_a_sorry_s_goal_has_its_hypotheses_and_its_target(talk: Talk) -> None:
             "theorem t (m n : Nat) (h : m = n) : n = m := by\n  let k := 2\n  sorry\n"
         )
         (goal,) = target.goals
-        assert [(one.user_name, one.type and one.type.pp) for one in goal.vars] == [
+        assert [(one.user_name, one.type and one.type) for one in goal.vars] == [
             ("m", "Nat"), ("n", "Nat"), ("h", "m = n"), ("k", "Nat"),
         ]  # fmt: skip
         assert goal.vars[3].value is not None
-        assert (goal.vars[3].value.pp, goal.target.pp) == ("2", "n = m")
+        assert (goal.vars[3].value, goal.target) == ("2", "n = m")
 
     talk(conversation)
 
@@ -191,7 +191,7 @@ def test_a_term_and_several_sorries_are_the_goals_of_one_state(talk: Talk) -> No
     async def conversation(repl: Repl) -> None:
         text = "theorem t (α : Type) (p q : Prop) (h : p ∧ q) : q ∧ p :=\n  ⟨sorry, by\n    sorry⟩\n"
         (target,) = await repl.open_sorries(text)
-        assert [goal.target.pp for goal in target.goals] == ["q", "p"]
+        assert [goal.target for goal in target.goals] == ["q", "p"]
         one = await step(repl, target.state, "exact h.1", goal=1)
         assert texts(one) == ["q"]
         assert (await step(repl, one.state, "exact h.2")).finished
@@ -295,7 +295,7 @@ def test_a_server_that_is_killed_is_named_and_a_session_goes_on_in_another(
                 os.kill(session.process_id, signal.SIGKILL)
                 answer = await session.tactic(split.state, "exact known _ h.2")
                 assert isinstance(answer, Stepped)
-                assert [goal.target.pp for goal in answer.state.goals] == ["p"]
+                assert [goal.target for goal in answer.state.goals] == ["p"]
                 assert session.lives == 2
 
     asyncio.run(go())

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from pipeline.lean.client.messages import Expression, Goal, Variable
+from pipeline.lean.client.messages import Goal, Variable
 from pipeline.lean.tactic_text import Step
 from pipeline.models.retriever.corpus import Premise
 from pipeline.models.tactics.generate import Generator
@@ -21,7 +21,7 @@ from tests.support.tiny_models import make_tiny_causal
 
 T = TypeVar("T")
 Service = Batching[Request, Suggestions]
-GOAL = Goal("g", target=Expression("p"), vars=(Variable("_h", "h", False, Expression("p")),))
+GOAL = Goal("g", target="p", vars=(Variable("_h", "h", False, "p"),))
 ASKED = TacticRequest((GOAL,), (), 7)
 
 

@@ -84,21 +84,12 @@ class Message:
         return f"{self.pos.line}:{self.pos.column}{end}: {severity}{self.data}"
 
 
-@dataclass(frozen=True, slots=True)
-class Expression:
-    """An expression as Lean's pretty-printer shows it."""
-
-    pp: str | None = None
-
-    @classmethod
-    def from_json(cls, raw: object, where: str = "expression") -> Expression:
-        if type(raw) is dict and len(raw) == 1 and type(raw.get("pp")) is str:
-            # Nearly every expression of nearly every reply.
-            return cls(raw["pp"])
-        return cls(wire.optional_text(wire.object_(raw, where), "pp", where))
-
-    def render(self) -> str:
-        return self.pp or ""
+def _expression(raw: object, where: str) -> str:
+    """Return an expression as Lean's pretty-printer shows it."""
+    if type(raw) is dict and len(raw) == 1 and type(raw.get("pp")) is str:
+        # Nearly every expression of nearly every reply.
+        return str(raw["pp"])
+    return wire.optional_text(wire.object_(raw, where), "pp", where) or ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +99,8 @@ class Variable:
     name: str
     user_name: str
     inaccessible: bool
-    type: Expression | None = None
-    value: Expression | None = None
+    type: str | None = None
+    value: str | None = None
 
     @classmethod
     def from_json(cls, raw: object, where: str = "variable") -> Variable:
@@ -119,16 +110,16 @@ class Variable:
             name=wire.text(table, "name", where, default=""),
             user_name=user_name,
             inaccessible=wire.boolean(table, "isInaccessible", where, default="✝" in user_name),
-            type=wire.optional(table, "type", where, Expression.from_json),
-            value=wire.optional(table, "value", where, Expression.from_json),
+            type=wire.optional(table, "type", where, _expression),
+            value=wire.optional(table, "value", where, _expression),
         )
 
     def render(self) -> str:
         text = self.user_name or "_"
         if self.type is not None:
-            text += f" : {self.type.render()}"
+            text += f" : {self.type}"
         if self.value is not None:
-            text += f" := {self.value.render()}"
+            text += f" := {self.value}"
         return text
 
 
@@ -162,7 +153,7 @@ class Goal:
     """One goal of a state: hypotheses and target. `user_name` is its case tag, None without one."""
 
     name: str
-    target: Expression
+    target: str
     vars: tuple[Variable, ...] = ()
     user_name: str | None = None
     fragment: str = "tactic"
@@ -172,7 +163,7 @@ class Goal:
         table = wire.object_(raw, where)
         return cls(
             name=wire.text(table, "name", where, default=""),
-            target=Expression.from_json(table.get("target"), f"{where}.target"),
+            target=_expression(table.get("target"), f"{where}.target"),
             vars=_hypotheses(table.get("vars"), where, {} if known is None else known),
             user_name=wire.optional_text(table, "userName", where),
             fragment=wire.text(table, "fragment", where, default="tactic"),

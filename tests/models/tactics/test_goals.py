@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.lean.client.messages import Expression, Goal, Variable
+from pipeline.lean.client.messages import Goal, Variable
 from pipeline.lean.pool.pool import ReplKey, Setup
 from pipeline.models.errors import RewardError
 from pipeline.models.tactics.goals import GoalContext, SourcePlaces, place_here, statement
@@ -72,10 +72,8 @@ def test_the_theorem_is_proved_by_the_tactic_with_all_its_lines() -> None:
 
 def test_a_goal_is_known_again_whatever_hidden_names_and_tags_are() -> None:
     def goal(*names: str, target: str = "p") -> Goal:
-        made = tuple(
-            Variable(str(number), name, "✝" in name, Expression("Prop")) for number, name in enumerate(names)
-        )
-        return Goal("g", Expression(target), made, user_name="intro")
+        made = tuple(Variable(str(number), name, "✝" in name, "Prop") for number, name in enumerate(names))
+        return Goal("g", target, made, user_name="intro")
 
     found = statement("case left\na b : Prop\nx✝¹ : Prop\n⊢ p")
     assert found is not None

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from pipeline.lean.client.messages import Expression, Goal, Variable
+from pipeline.lean.client.messages import Goal, Variable
 from pipeline.lean.goal_text import state_of
 from pipeline.models.errors import ModelError
 from pipeline.models.tactics.prompt import PREMISE_CHARACTERS, SYSTEM, Prompts, messages
@@ -123,17 +123,17 @@ def test_a_count_of_goals_and_marks_are_no_part_of_a_state(chat: PreTrainedToken
 
 
 def test_the_goals_of_a_repl_read_as_those_of_a_dataset() -> None:
-    prop = Expression("Prop")
+    prop = "Prop"
     goal = Goal(
         "g",
-        Expression("q ∧ p"),
+        "q ∧ p",
         (
             Variable("1", "p", False, prop),
             Variable("2", "q", False, prop),
-            Variable("3", "h", False, Expression("p ∧ q")),
+            Variable("3", "h", False, "p ∧ q"),
         ),
     )
-    other = Goal("g2", Expression("p"), user_name="left")
+    other = Goal("g2", "p", user_name="left")
     assert state_of([goal]) == STATE
     assert state_of([goal, other]) == f"{STATE}\n\ncase left\n⊢ p"
     assert state_of([]) == "no goals"

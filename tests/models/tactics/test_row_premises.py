@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pipeline.jobs.specs import RetrieverSpec
-from pipeline.lean.client.messages import Expression, Goal, Variable
+from pipeline.lean.client.messages import Goal, Variable
 from pipeline.models.datasets import TaskData
 from pipeline.models.retriever.corpus import Corpus, Premise
 from pipeline.models.tactics.generate import Generator
@@ -36,8 +36,8 @@ PREMISES = (
 STATE = "p : Prop\nh : p\n⊢ p"
 GOAL = Goal(
     "g",
-    Expression("p"),
-    (Variable("1", "p", False, Expression("Prop")), Variable("2", "h", False, Expression("p"))),
+    "p",
+    (Variable("1", "p", False, "Prop"), Variable("2", "h", False, "p")),
 )
 
 

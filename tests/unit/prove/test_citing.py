@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import pytest
 
 from pipeline.jobs.specs import Lemma
-from pipeline.lean.client.messages import Expression, Goal, Variable
+from pipeline.lean.client.messages import Goal, Variable
 from pipeline.lean.source.forbidden import complaints
 from pipeline.lean.source.splice import Script, Step
 from pipeline.prove.effort import Effort
@@ -36,10 +36,9 @@ def lemma(
 
 def goal(target: str, **hypotheses: str) -> Goal:
     variables = tuple(
-        Variable(name, name, inaccessible=False, type=Expression(pp=text))
-        for name, text in hypotheses.items()
+        Variable(name, name, inaccessible=False, type=text) for name, text in hypotheses.items()
     )
-    return Goal("g", Expression(pp=target), variables)
+    return Goal("g", target, variables)
 
 
 # --- the text

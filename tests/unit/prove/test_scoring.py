@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from pipeline.lean.client.messages import Expression, Goal
+from pipeline.lean.client.messages import Goal
 from pipeline.lean.source.splice import Step
 from pipeline.prove.graph import Edge, ModelScoring, Node, by_steps
 
@@ -17,7 +17,7 @@ def reached(
     log_probability: float = 0.0,
     remaining: float | None = None,
 ) -> Edge:
-    target, step = Goal("g", Expression("p"), ()), Step("t", 1, goals)
+    target, step = Goal("g", "p", ()), Step("t", 1, goals)
     return Edge(Node(0, (), ""), step, (target,) * goals, 0, depth, cost, log_probability, None, remaining)
 
 

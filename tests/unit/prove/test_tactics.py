@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pipeline.lean.client.messages import Expression, Goal, Variable
+from pipeline.lean.client.messages import Goal, Variable
 from pipeline.models.retriever.corpus import Premise
 from pipeline.prove.curated import CLOSERS, CuratedTactics
 from pipeline.prove.graph import Candidate, TacticRequest
@@ -13,10 +13,9 @@ from pipeline.prove.premises import ShownPremises, citable
 
 def goal(target: str, **hypotheses: str) -> Goal:
     variables = tuple(
-        Variable(name, name, inaccessible=False, type=Expression(pp=text))
-        for name, text in hypotheses.items()
+        Variable(name, name, inaccessible=False, type=text) for name, text in hypotheses.items()
     )
-    return Goal("g", Expression(pp=target), variables)
+    return Goal("g", target, variables)
 
 
 def texts(state: Goal, *, at_start: bool = False) -> list[str]:
@@ -56,8 +55,8 @@ def test_an_implication_with_its_premise_is_used_forward_once() -> None:
 
 
 def test_inaccessible_hypotheses_are_not_named() -> None:
-    hidden = Variable("h✝", "h✝", inaccessible=True, type=Expression(pp="p → q"))
-    assert not any("✝" in text for text in texts(Goal("g", Expression(pp="q"), (hidden,))))
+    hidden = Variable("h✝", "h✝", inaccessible=True, type="p → q")
+    assert not any("✝" in text for text in texts(Goal("g", "q", (hidden,))))
 
 
 def test_a_tactic_that_does_not_parse_is_not_offered_again() -> None:

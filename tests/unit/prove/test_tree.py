@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.lean.client.messages import Expression, Goal, StateRef, Variable
+from pipeline.lean.client.messages import Goal, StateRef, Variable
 from pipeline.lean.goal_text import ambiguous, goals_key
 from pipeline.lean.pool.session import State
 from pipeline.prove import graph as outlining
@@ -27,10 +27,10 @@ from pipeline.prove.tree import Tree, TreeError, TriedOutcome, TriedTactic, numb
 
 def goal(target: str, **hypotheses: str) -> Goal:
     variables = tuple(
-        Variable(name, name.replace("_dagger", "✝"), inaccessible=False, type=Expression(pp=text))
+        Variable(name, name.replace("_dagger", "✝"), inaccessible=False, type=text)
         for name, text in hypotheses.items()
     )
-    return Goal("g", Expression(pp=target), variables)
+    return Goal("g", target, variables)
 
 
 def graph(*, model: bool = False) -> Graph:
@@ -91,7 +91,7 @@ def test_a_better_way_moves_a_state_that_nothing_was_tried_on_and_no_other() -> 
 def test_equal_scores_go_in_the_order_of_discovery() -> None:
     one = graph()
     expand(one, ("d", "D", 0), ("b", "B", 0), ("c", "C", 0))
-    assert [one.pop().goals[0].target.pp for _ in range(3)] == ["D", "B", "C"]
+    assert [one.pop().goals[0].target for _ in range(3)] == ["D", "B", "C"]
 
 
 def test_progress_is_the_fewest_goals_and_then_the_most_closed() -> None:
@@ -200,12 +200,12 @@ def test_goals_that_differ_in_unmentioned_names_and_counters_only_are_one() -> N
 
 def test_shadowed_names_make_a_goal_ambiguous_where_they_are_mentioned() -> None:
     twice = (
-        Variable("a", "h✝", True, Expression(pp="Prop")),
-        Variable("b", "h✝", True, Expression(pp="Prop")),
+        Variable("a", "h✝", True, "Prop"),
+        Variable("b", "h✝", True, "Prop"),
     )
-    assert ambiguous((Goal("g", Expression(pp="h✝"), twice),))
-    assert not ambiguous((Goal("g", Expression(pp="True"), twice),))
-    assert not ambiguous((Goal("g", Expression(pp="h✝"), twice[:1]),))
+    assert ambiguous((Goal("g", "h✝", twice),))
+    assert not ambiguous((Goal("g", "True", twice),))
+    assert not ambiguous((Goal("g", "h✝", twice[:1]),))
 
 
 def test_white_space_is_normalised_but_for_indentation() -> None:

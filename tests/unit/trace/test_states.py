@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipeline.lean.client.messages import Expression, Goal, Variable
+from pipeline.lean.client.messages import Goal, Variable
 from pipeline.lean.goal_text import as_lean_prints, dojo_state, hypotheses, same_goal, split_goals
 
 TWO = "case inl\np q : Prop\nh : p\n⊢ q ∨\n    p\ncase inr\np q : Prop\nh : q\n⊢ q ∨ p"
@@ -27,15 +27,15 @@ def variable(name: str, said: str, value: str | None = None) -> Variable:
         name="_uniq.1",
         user_name=name,
         inaccessible=False,
-        type=Expression(pp=said),
-        value=None if value is None else Expression(pp=value),
+        type=said,
+        value=None if value is None else value,
     )
 
 
 def test_a_goal_object_is_printed_with_hypotheses_of_one_type_on_a_line() -> None:
     goal = Goal(
         name="_uniq.9",
-        target=Expression(pp="p ∧ q"),
+        target="p ∧ q",
         vars=(
             variable("p", "Prop"),
             variable("q", "Prop"),
@@ -50,7 +50,7 @@ def test_a_goal_object_is_printed_with_hypotheses_of_one_type_on_a_line() -> Non
 
 def test_a_goal_without_hypotheses_is_its_target_and_a_conv_goal_has_its_own_mark() -> None:
     for fragment, printed in (("tactic", "⊢ True"), ("conv", "| True")):
-        assert as_lean_prints(Goal("g", Expression("True"), (), fragment=fragment)) == printed
+        assert as_lean_prints(Goal("g", "True", (), fragment=fragment)) == printed
 
 
 def test_goals_are_the_same_whatever_universe_variables_are_called_and_lines_are_shared() -> None:
