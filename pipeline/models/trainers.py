@@ -187,6 +187,7 @@ class RepositoryTrainer(abc.ABC, Generic[C]):
                 if task.name in known:
                     self._say(f"{task.name}: learned before")
                     continue
+                meet()  # another process may still read that a repository has nothing to learn
                 if is_first():
                     database.export_merged_data(repos[: number + 1], folder)
                 meet()
