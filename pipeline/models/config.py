@@ -47,6 +47,7 @@ class Config:
     """Fields without effect on the trained weights."""
     model_name: str
     seed: int
+    device: Device
     lora_by_repository: bool = False
     """Whether each repository has an adapter of its own (`pipeline.models.adapters`)."""
     split: Split
