@@ -44,5 +44,5 @@ def is_local(base_url: str) -> bool:
 
 
 def is_private(base_url: str) -> bool:
-    """Return whether nobody on the way to an endpoint can read a key."""
+    """Return whether an endpoint's address keeps a key private: https, or this machine."""
     return urlsplit(base_url).scheme == "https" or is_local(base_url)

@@ -1,4 +1,4 @@
-"""A process's view of the others in the same training, by torchrun's variables, whoever started them.
+"""The processes of one training: each knows the others by torchrun's variables.
 
 Each takes its part of every step, the first one alone writes, and they agree on when to save the run.
 """

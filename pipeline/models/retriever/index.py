@@ -216,7 +216,7 @@ class Retriever:
     document_length: int = 512
     query_length: int = 1024
     unit: bool = True
-    """Whether vectors are scaled to length 1."""
+    """Scale vectors to length 1."""
     adapters: Mapping[str, Path] = field(default_factory=dict)
     """Each repository's adapter on this encoder, which serves the others."""
     _own: dict[str, Retriever] = field(default_factory=dict, init=False)

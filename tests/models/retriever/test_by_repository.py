@@ -167,12 +167,12 @@ def test_a_task_goes_on_from_its_own_adapter(tmp_path: Path, learned: Learned) -
 
 
 def test_a_checkpoint_is_measured_on_each_task_with_that_task_s_adapter(learned: Learned) -> None:
-    nobody: Any = None
+    no_reporter: Any = None
     order = TrainRetrieverSpec(
         repository=ONE, chain=learned.chain.folder, parent=None, indices=learned.indices
     )
     spec = JobSpec("job", "train", 1, learned.chain.folder, order)
-    measuring = RetrieverJob(learned.config, spec, nobody)
+    measuring = RetrieverJob(learned.config, spec, no_reporter)
     for one in learned.tasks:
         found = measuring.measure(learned.second.checkpoint, one, "test", lambda _done, _total: None)
         own = measure(learned.adapter(learned.second, one.name), one, learned.config)

@@ -1,4 +1,4 @@
-"""What EWC, replay and averaging do to a model that learns one task after another: letters, on a tiny encoder."""
+"""The effect of EWC, replay and averaging on a chain of tasks: letters, on a tiny encoder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What jobs that were given up have left in a chain's folder is removed."""
+"""Leftovers of abandoned jobs are removed from a chain's folder."""
 
 from __future__ import annotations
 

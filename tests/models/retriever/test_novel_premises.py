@@ -62,7 +62,7 @@ def test_a_chain_learns_replays_and_is_measured_on_it_with_its_baselines(
 def test_a_checkpoint_s_encoder_is_loaded_once_for_all_its_measurements(
     tmp_path: Path, config: RetrieverConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, chain, nobody = task(tmp_path, "a", 1), Chain(tmp_path / "chain"), cast(Any, None)
+    one, chain, no_reporter = task(tmp_path, "a", 1), Chain(tmp_path / "chain"), cast(Any, None)
     made = learn(one, chain, config, parent=None)
     loaded: list[Path | str] = []
 
@@ -72,7 +72,7 @@ def test_a_checkpoint_s_encoder_is_loaded_once_for_all_its_measurements(
 
     monkeypatch.setattr("pipeline.models.retriever.job.load_retriever", counted)
     order = TrainRetrieverSpec(repository="r", chain=chain.folder, parent=None, indices=tmp_path / "indices")
-    measuring = RetrieverJob(config, JobSpec("job", "train", 1, tmp_path, order), nobody)
+    measuring = RetrieverJob(config, JobSpec("job", "train", 1, tmp_path, order), no_reporter)
     for side in ("test", "val"):
         measuring.measure(made.checkpoint, one, side, lambda _done, _total: None)
     assert loaded == [str(chain.path(made.checkpoint))]

@@ -64,7 +64,7 @@ def rows_of(name: str, count: int = 50) -> ReplayRows:
 def begun(
     made: Made, encoder: Encoder, setting: RetrieverConfig, rows: ReplayRows | None = None
 ) -> ElasticWeights:
-    """What holds the encoder's weights, beside rows of earlier tasks."""
+    """Begin a task with EWC on this encoder, beside rows of earlier tasks."""
     past = {} if rows is None else rows.batches(byte_ids, setting)
     return held(encoder, past, made.batches(), setting, LOSSES)
 
