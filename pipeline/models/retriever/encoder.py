@@ -357,7 +357,7 @@ def embed(
     parts: list[Tensor] = []
     for rows in by_length(lengths, goes_together):
         at = torch.tensor(rows, device=ids.device)
-        longest = lengths[rows[-1]]
+        longest = max(lengths[row] for row in rows)
         part = ids[at, :longest], mask[at, :longest]
         parts.append(
             cast(Tensor, checkpoint(pooled, encoder, *part, use_reentrant=False))
