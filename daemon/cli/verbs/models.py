@@ -41,7 +41,7 @@ Model = Annotated[
 ]
 SHOWN = {
     "retriever": ("recall@1", "recall@10", "mrr"),
-    "tactics": ("tactic@1", "tactic@8", "token_accuracy"),
+    "tactics": ("tactic@1", "tactic@8"),
     "progress": ("mae", "mse", "within_1"),
 }
 """The metrics in tables, by model; the documents have all."""

@@ -10,10 +10,8 @@ step has none:
     tactic@1, tactic@8  the share of the steps whose own tactic is the likeliest one, or among the first eight, of
                         beam search. Tactics are compared as text, but for spaces within a line: another
                         tactic just as good is a miss, so these are lower bounds of a search's success
-    token_accuracy      the share of a tactic's tokens, its end among them, that are the model's likeliest after
-                        those before; the mean over steps
 
-A tactic longer than the model's longest answer is a miss in all of them.
+A tactic longer than the model's longest answer is a miss in both.
 """
 
 from __future__ import annotations
@@ -23,11 +21,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-import torch
-from torch import Tensor
-
 from pipeline.jobs.protocol import JobSpec, Reporter
-from pipeline.models.batching import by_length
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import device_of, inference_dtype
@@ -46,17 +40,15 @@ from pipeline.models.tactics.rows import (
     drawn,
     read_rows,
 )
-from pipeline.models.tactics.training import IGNORED, FineTuning, collated, example
+from pipeline.models.tactics.training import FineTuning
 from pipeline.models.training_job import OnStep, TrainingJob
 from store.events.models import ModelKind
 
 WARMUP = 0.03
 """The share of a training's steps over which the learning rate rises."""
-METRICS = ("tactic@1", "tactic@8", "token_accuracy")
+METRICS = ("tactic@1", "tactic@8")
 CANDIDATES = 8
 _AT_ONCE = 64
-# Tokens: their logits of a large vocabulary are some hundred megabytes.
-_LOGITS = 1024
 
 
 def evaluate(
@@ -81,18 +73,17 @@ def evaluate(
     for start in range(0, len(rows), _AT_ONCE):
         part = rows[start : start + _AT_ONCE]
         suggested = generator.suggest([Request(row.state, row.premises, decoding) for row in part])
-        known = token_accuracies(model, part)
-        for row, suggestions, accuracy in zip(part, suggested, known, strict=True):
+        for row, suggestions in zip(part, suggested, strict=True):
             wanted = comparable(row.tactic)
             found = [comparable(one.tactic) == wanted for one in suggestions.tactics[:CANDIDATES]]
-            rated.append((float(any(found[:1])), float(any(found)), accuracy))
+            rated.append((float(any(found[:1])), float(any(found))))
         on_batch(start + len(part), len(rows))
     theorems = [(row.path, row.theorem, row.start) for row in rows]
     return Evaluation(
         metrics=summarise(rated, theorems, seed=seed, names=METRICS),
         n=len(rows),
         dataset=digest_of(rows),
-        scores=by_theorem([among for _, among, _ in rated], [(row.path, row.theorem) for row in rows]),
+        scores=by_theorem([among for _, among in rated], [(row.path, row.theorem) for row in rows]),
         seconds=time.monotonic() - started,
     )
 
@@ -109,32 +100,6 @@ def comparable(tactic: str) -> str:
     """Return a tactic with single spaces within its lines; its lines and their indentation stay."""
     lines = [(line, line.lstrip(" ")) for line in tactic.split("\n")]
     return "\n".join(line[: len(line) - len(rest)] + " ".join(rest.split()) for line, rest in lines)
-
-
-def token_accuracies(model: TacticModel, rows: Sequence[Row]) -> list[float]:
-    """Return, for each row, the share of its tactic's tokens that are the likeliest after those before, 0..1.
-
-    It is 0 of a tactic longer than the model's longest answer.
-    """
-    examples = [example(row, model.prompts) for row in rows]
-    pad, ahead = int(model.tokenizer.pad_token_id), int(model.prompts.kind != "seq2seq")
-    found = [0.0] * len(rows)
-    for chosen in by_length(
-        [len(one["input_ids"]) for one in examples],
-        lambda together, _shortest, longest: together * longest <= _LOGITS,
-    ):
-        batch = collated([examples[number] for number in chosen], pad=pad)
-        batch = {name: value.to(model.model.device) for name, value in batch.items()}
-        with torch.inference_mode():
-            logits: Tensor = model.model(**batch).logits
-        # A causal model's logits at a token are of the next one.
-        labels = batch["labels"][:, ahead:]
-        known = labels != IGNORED
-        hits = ((logits[:, : labels.shape[1]].argmax(dim=-1) == labels) & known).sum(dim=1)
-        for number, right, length in zip(chosen, hits.tolist(), known.sum(dim=1).tolist(), strict=True):
-            if length <= model.lengths.answer:
-                found[number] = right / length
-    return found
 
 
 def premised(premises: RowPremises, shown: Sequence[Row]) -> dict[str, Any]:
