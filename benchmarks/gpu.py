@@ -396,9 +396,7 @@ def measure_training(bench: Bench) -> Iterator[Row]:
         return torch.nn.functional.normalize(pooled(encoder, ids, mask), dim=1)
 
     with mock.patch("pipeline.models.retriever.batches.embed", as_they_come):
-        config = _config(
-            bench, batch_size=size, gradient_checkpointing="off", loss="mse", num_hard_negatives=0
-        )
+        config = _config(bench, batch_size=size, gradient_checkpointing="off", loss="mse")
         theirs = _train(bench, config, "padded", steps=steps)
     yield Row("training", f"{size} pairs, padded to the longest", size / theirs.step, "pairs/s")
     yield Row("training", f"{size} pairs, padded to the longest: peak memory", theirs.peak, "GiB")

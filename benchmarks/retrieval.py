@@ -7,10 +7,8 @@
     embedding   premises of Lean's lengths embedded by like length, against 64 at a time as they come
     lengths     the share of text in a training step's document tokens, and the activations held for the
                 gradient: in groups of like length, against padded to the longest
-    negatives   one made-up repository learned with and without hard negatives, three seeds: R@1 and R@10
     incremental a made-up library of Mathlib's size learned in one epoch, and then 100 new theorems: steps,
-        examples,
-                embeddings
+        examples, embeddings
     batches     training batches, pairs a second, against LeanDojo-v2's data module on the same 100,000
         premises
 
@@ -102,10 +100,6 @@ class Sizes:
     k: int = 100
     texts: int = 256
     steps: int = 200
-    seeds: tuple[int, ...] = (1, 2, 3)
-    own_files: int = 30
-    theorems: int = 800
-    epochs: int = 4
     library_files: int = 3_600
     library_theorems: int = 100_000
     new_theorems: int = 100
@@ -122,10 +116,6 @@ QUICK = Sizes(
     k=10,
     texts=16,
     steps=20,
-    seeds=(1,),
-    own_files=3,
-    theorems=60,
-    epochs=1,
     library_files=4,
     library_theorems=400,
     new_theorems=40,
@@ -164,7 +154,6 @@ def measure_batches(bench: Bench) -> Iterator[Row]:
         loss="mse",
         num_negatives=NEGATIVES,
         num_in_file_negatives=IN_FILE,
-        num_hard_negatives=0,
         batch_size=sizes.batch_size,
         max_seq_len=MAX_SEQ_LEN,
         data_max_seq_len=MAX_SEQ_LEN,
@@ -386,43 +375,6 @@ def held_for_the_gradient(encoder: Encoder, work: Callable[[], torch.Tensor]) ->
     return sum(size for place, size in held.items() if place not in weights)
 
 
-def measure_negatives(bench: Bench) -> Iterator[Row]:
-    """Train random encoders of 65,856 weights as the daemon does, on the same pairs; test each."""
-    sizes = bench.sizes
-    recalls: dict[tuple[int, str], list[float]] = {}
-    for seed in sizes.seeds:
-        folder = bench.folder / f"negatives-{seed}"
-        model = make_tiny_retriever(folder / "model", seed=seed, layers=1)
-        dataset = write_dataset(
-            folder / "data",
-            files=sizes.own_files,
-            premises_per_file=20,
-            theorems=sizes.theorems,
-            imports=3,
-            seed=seed,
-        )
-        for hard in (0, 1):
-            config = small_config(
-                model,
-                batch_size=32,
-                max_epochs=sizes.epochs,
-                num_hard_negatives=hard,
-                against_forgetting="none",
-                seed=seed,
-            )
-            chain = Chain(folder / f"chain-{hard}")
-            result = learn(TaskData("one", dataset), chain, config, parent=None)
-            measured = measure(chain.path(result.checkpoint), TaskData("one", dataset), config)
-            for name in ("recall@1", "recall@10"):
-                recalls.setdefault((hard, name), []).append(100 * measured.metrics[name])
-    for name in ("recall@1", "recall@10"):
-        without, with_one = recalls[0, name], recalls[1, name]
-        for what, values in (("without hard negatives", without), ("with one of three", with_one)):
-            yield Row("negatives", f"{name}, {what}", statistics.fmean(values), "%", samples=tuple(values))
-        gained = [after - before for before, after in zip(without, with_one, strict=True)]
-        yield Row("negatives", f"{name}, gained", statistics.fmean(gained), "points", samples=tuple(gained))
-
-
 def measure_incremental(bench: Bench) -> Iterator[Row]:
     """Learn the library, put it in use, trace a later commit with more files, learn it, as the daemon does.
 
@@ -448,12 +400,12 @@ def measure_incremental(bench: Bench) -> Iterator[Row]:
     )
     after = TaskData("library", _grow(before.dataset, bench.folder / "grown", sizes.new_theorems))
     chain, indices = Chain(bench.folder / "library-chain"), bench.folder / "library-indices"
-    whole, whole_seconds = _time(lambda: learn(before, chain, config, parent=None, indices=indices))
+    whole, whole_seconds = _time(lambda: learn(before, chain, config, parent=None))
     at = chain.path(whole.checkpoint)
     in_use = measure(at, before, config, indices=indices)
     appeared, appeared_seconds = _time(lambda: measure(at, after, config, indices=indices))
     small, small_seconds = _time(
-        lambda: learn(after, chain, config, parent=whole.checkpoint, earlier=[before], indices=indices)
+        lambda: learn(after, chain, config, parent=whole.checkpoint, earlier=[before])
     )
     promoted, promoted_seconds = _time(
         lambda: measure(chain.path(small.checkpoint), after, config, indices=indices)
@@ -508,7 +460,6 @@ MEASUREMENTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     "embedding": measure_embedding,
     "batches": measure_batches,
     "lengths": measure_lengths,
-    "negatives": measure_negatives,
     "incremental": measure_incremental,
 }
 

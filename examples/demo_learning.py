@@ -57,7 +57,6 @@ num_workers = 0
 max_seq_len = 64
 data_max_seq_len = 64
 num_negatives = 1
-num_hard_negatives = 0
 """
 
 

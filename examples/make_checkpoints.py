@@ -76,7 +76,6 @@ def retriever(directory: Path, out: Path) -> None:
         warmup_steps=0,
         schedule="constant",
         num_negatives=1,
-        num_hard_negatives=0,
         against_forgetting="none",
     )
     checkpoint = chain.path(learn(task, chain, config, parent=None).checkpoint)

@@ -195,7 +195,7 @@ def small_config(model: str | Path, **changes: Any) -> RetrieverConfig:
 
 def words_config(model: str | Path, **changes: Any) -> RetrieverConfig:
     """Return how a tiny retriever of words learns a small library, with some fields changed."""
-    fixed = {"lr": 3e-3, "num_negatives": 0, "num_in_file_negatives": 0, "num_hard_negatives": 0}
+    fixed = {"lr": 3e-3, "num_negatives": 0, "num_in_file_negatives": 0}
     return small_config(model, **fixed, warmup_steps=0, baselines=False, **changes)
 
 

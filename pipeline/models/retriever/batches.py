@@ -5,8 +5,7 @@ positive if the corpus has a declaration at the premise's recorded place.
 
 Negatives are accessible premises the step did not use. As in LeanDojo: at most `in_file` of a pair's negatives come
 from the positive's file (if that is the theorem's own, from before the theorem), the others are uniform over the
-theorem's other accessible premises, none twice. Hard negatives, ranked high by a model (`index.hard_negatives`),
-replace the last of the others.
+theorem's other accessible premises, none twice.
 
 Any process can make any step's batch again. A step's batch is shared among all processes of the run; each takes its
 part. Pairs of a step and one of its premises are shuffled anew each epoch, sorted by the length of their queries within
@@ -117,24 +116,20 @@ def _steps(proved: Theorem, corpus: Corpus) -> list[Example]:
 class NegativeSampler:
     """Draws the negatives of (step, positive) pairs from a corpus."""
 
-    def __init__(self, corpus: Corpus, *, negatives: int, in_file: int, hard: int = 0) -> None:
+    def __init__(self, corpus: Corpus, *, negatives: int, in_file: int) -> None:
         """Args:
         corpus: the premises to draw from.
         negatives: their number for a pair.
         in_file: how many of them come from the positive's file, if it has enough.
-        hard: how many of the others are hard ones, if the caller has enough.
         """
         self.negatives = negatives
         self._in_file = in_file
-        self._hard = min(hard, negatives - in_file)
         self._corpus = corpus
         self._firsts = np.array([file.first for file in corpus.files], dtype=np.intp)
         self._sizes = np.array([len(file.premises) for file in corpus.files], dtype=np.intp)
 
-    def draw(
-        self, example: Example, positive: int, rng: np.random.Generator, hard: Sequence[int] = ()
-    ) -> list[int]:
-        """Return the indices of `self.negatives` premises, none the positive and none twice; `hard` are to choose from.
+    def draw(self, example: Example, positive: int, rng: np.random.Generator) -> list[int]:
+        """Return the indices of `self.negatives` premises, none the positive and none twice.
 
         If the theorem may use fewer, all of those come first and are then repeated; if it may use the positive alone,
         it is the positive itself, marked by its label.
@@ -159,11 +154,7 @@ class NegativeSampler:
         taken += (firsts[parts] + places - (ends - sizes)[parts]).tolist()
         taken += near[self._in_file :][: self.negatives - len(taken)]
         known = taken or [positive]
-        drawn = [known[i % len(known)] for i in range(self.negatives)]
-        ranked = [index for index in hard if index != positive and index not in taken] if self._hard else []
-        chosen = rng.permutation(ranked)[: self._hard].astype(int).tolist()
-        drawn[self.negatives - len(chosen) :] = chosen
-        return drawn
+        return [known[i % len(known)] for i in range(self.negatives)]
 
     def _usable(self, path: str, start: Position) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
         """Return a theorem's accessible premises as ranges: the first of each, and the sizes.
@@ -256,7 +247,6 @@ class Batches:
         tokens: Tokens,
         config: RetrieverConfig,
         *,
-        hard: npt.NDArray[np.int32] | None = None,
         pairs: Sequence[tuple[int, int]] | None = None,
     ) -> None:
         """Args:
@@ -264,7 +254,6 @@ class Batches:
             examples: the steps to learn.
             tokens: makes ids of texts.
             config: sizes, negatives, lengths, seed, and the loss of the labels.
-            hard: the hard negatives of each step (`index.hard_negatives`); None: there are none.
             pairs: the places of examples, each with one of its premises; None: each with all.
 
         Raises:
@@ -278,9 +267,7 @@ class Batches:
             corpus,
             negatives=config.num_negatives,
             in_file=config.num_in_file_negatives,
-            hard=config.num_hard_negatives,
         )
-        self._hard = hard
         self.pairs = list(pairs or ()) or [
             (number, positive) for number, example in enumerate(examples) for positive in example.positives
         ]
@@ -312,7 +299,7 @@ class Batches:
         pairs = [self.pairs[number] for number in numbers]
         drawn = np.array(
             [
-                [positive, *self._sampler.draw(self.examples[example], positive, rng, self._hard_of(example))]
+                [positive, *self._sampler.draw(self.examples[example], positive, rng)]
                 for example, positive in pairs
             ]
         )
@@ -343,12 +330,6 @@ class Batches:
             context_lengths=tuple(map(len, queries)),
             premise_lengths=tuple(map(len, documents)),
         )
-
-    def _hard_of(self, example: int) -> list[int]:
-        if self._hard is None:
-            return []
-        row: list[int] = self._hard[example][self._hard[example] >= 0].tolist()
-        return row
 
     def _targets(
         self, rows: Sequence[Example], columns: Sequence[int]

@@ -49,8 +49,6 @@ class RetrieverConfig(Config):
         gradient_checkpointing: whether a step computes the activations of each group of texts again for its gradient,
             a third more time for a fraction of the memory; "auto": on a GPU.
         early_stopping_patience: epochs without a better one until training stops.
-        num_hard_negatives: of a pair's negatives, those the task's first weights rank highest among the accessible
-            premises without use in the step; fewer if `num_in_file_negatives` leaves no room.
         save_minutes: between two savings; a killed run loses at most this, and a step. 0: save every step.
         against_forgetting: "none", or ways joined by "+": "ewc", "replay", "average".
         lambda_value: of EWC: the penalty's gradient as a share of the loss's over a task's first steps. 0: no penalty.
@@ -84,7 +82,6 @@ class RetrieverConfig(Config):
     gradient_clip_val: Number = 1.0
     num_negatives: Count = 3
     num_in_file_negatives: Count = 1
-    num_hard_negatives: Count = 1
     data_max_seq_len: Positive = 1024
     lambda_value: Number = 0.1
     early_stopping_patience: Positive = 5
@@ -147,7 +144,6 @@ class TrainingConfig(RetrieverConfig):
     num_gpus: Count = 1
     precision: Precision = "bf16-mixed"
     loss: Loss = "mse"
-    num_hard_negatives: Count = 0
     against_forgetting: AgainstForgetting = "ewc"
     lambda_value: Number = 0.1
     only_new: bool = False

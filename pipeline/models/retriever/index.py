@@ -347,32 +347,6 @@ def load_retriever(
     return Retriever(encoder.eval(), tokens, *lengths, adapters=adapters_of(model))
 
 
-HARD = 32
-"""Hard negatives of a step to draw from."""
-
-
-def hard_negatives(
-    retriever: Retriever, corpus: Corpus, examples: Sequence[Example], indices: Path | None = None
-) -> npt.NDArray[np.int32]:
-    """Return a retriever's highest ranked premises for each step among those accessible and unused.
-
-    Mined once with the task's first weights, as in ANCE (Xiong et al. 2021, arXiv:2007.00808).
-
-    Returns:
-        indices of the corpus, the nearest first, -1 in empty places: int32, shape (len(examples), HARD).
-
-    Raises:
-        DivergedError: the encoder's weights are damaged. LearningError: the index cannot be written.
-    """
-    vectors, _ = retriever.premises(corpus, indices)
-    most = HARD + max((len(example.proof) for example in examples), default=0)
-    found = np.full((len(examples), HARD), -1, dtype=np.int32)
-    for row, ranking in enumerate(retriever.rank(corpus, vectors, examples, most)):
-        unused = [premise for premise in ranking if premise not in examples[row].proof][:HARD]
-        found[row, : len(unused)] = unused
-    return found
-
-
 _SCORES_AT_ONCE = 1 << 24
 """Scores in memory at a time: 64 MiB of float32."""
 

@@ -43,7 +43,6 @@ class RetrieverJob(TrainingJob[RetrieverConfig, Retriever]):
             self.config,
             parent=self.order.parent,
             earlier=self.replayed,
-            indices=self.indices,
             on_step=on_step,
             on_held=StepReports(self.reporter, f"estimating what {task.name} must not change"),
             loggers=[] if self.tensorboard is None else [tensorboard(self.tensorboard)],

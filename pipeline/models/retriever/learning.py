@@ -79,7 +79,6 @@ def learn(
     *,
     parent: str | None,
     earlier: Sequence[TaskData] = (),
-    indices: Path | None = None,
     on_step: OnStep = lambda _done, _total: None,
     on_held: OnStep = lambda _done, _total: None,
     loggers: Sequence[Logger] = (),
@@ -95,7 +94,6 @@ def learn(
         parent: the checkpoint's id.
         earlier: the tasks to replay and to hold by EWC, if the configuration has them, an earlier version of this one
             among them.
-        indices: the folder of embedding indices; None: embeddings are not stored.
         on_step: takes (optimiser steps done, in all).
         on_held: takes (groups done, in all) while EWC estimates.
         loggers: Lightning's, which are given the run's curve.
@@ -119,7 +117,6 @@ def learn(
             how,
             run=run,
             rows=rows,
-            indices=indices,
             on_step=on_step,
             on_held=on_held,
             loggers=loggers,

@@ -2,7 +2,7 @@
 
 All rows of a step are of one repository, and so are their negatives: a document could be told from another repository's
 premises by names alone. A replayed row has the positives of its whole proof, premises out of its theorem's reach are no
-negatives of it, and some of its negatives are hard ones, all by the code of the first time (`batches.Batches`). It
+negatives of it, by the code of the first time (`batches.Batches`). It
 lacks most of its corpus: hundreds of repositories' do not fit into memory. So of each the premises of the chosen rows
 are kept, and `_AROUND` times as many others as a row has negatives, drawn for each row from all its theorem may use.
 """
@@ -10,12 +10,11 @@ are kept, and `_AROUND` times as many others as a row has negatives, drawn for e
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToLearnError
@@ -32,7 +31,6 @@ from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import Tokens
 
-Mine = Callable[[Corpus, Sequence[Example]], npt.NDArray[np.int32] | None]
 _AROUND = 2
 _NEGATIVES = 7
 """Separates this stream of random numbers from `pipeline.models.replay`'s."""
@@ -83,18 +81,13 @@ class ReplayRows(Replay[ReplayPair]):
         parts = [super().digest(), *(dataset_digest(self._corpora[name], ()) for name in self.tasks)]
         return hashlib.sha256("".join(parts).encode()).hexdigest()
 
-    def batches(
-        self, tokens: Tokens, config: RetrieverConfig, mine: Mine = lambda _corpus, _examples: None
-    ) -> dict[str, Batches]:
-        """Return the maker of each task's batches; a pair's number is its place among the task's rows.
-
-        `mine`: returns the hard negatives of some steps of a corpus; None: there are none.
-        """
+    def batches(self, tokens: Tokens, config: RetrieverConfig) -> dict[str, Batches]:
+        """Return the maker of each task's batches; a pair's number is its place among the task's rows."""
         made = {}
         for name, rows in self.tasks.items():
             corpus, examples = self._corpora[name], tuple(row.example for row in rows)
             pairs = [(place, row.positive) for place, row in enumerate(rows)]
-            made[name] = Batches(corpus, examples, tokens, config, hard=mine(corpus, examples), pairs=pairs)
+            made[name] = Batches(corpus, examples, tokens, config, pairs=pairs)
         return made
 
     def draw(

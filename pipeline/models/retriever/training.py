@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from lightning_fabric.loggers.logger import Logger
 from lightning_fabric.loggers.tensorboard import TensorBoardLogger
@@ -43,9 +42,8 @@ from pipeline.models.libraries import (
 )
 from pipeline.models.measures import METRICS, rate
 from pipeline.models.ranks import any_of, is_first, of_first, place, world
-from pipeline.models.retriever.batches import Batch, Batches, Example, Lesson
+from pipeline.models.retriever.batches import Batch, Batches, Lesson
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import (
     Encoder,
     has_adapter,
@@ -55,7 +53,7 @@ from pipeline.models.retriever.encoder import (
 )
 from pipeline.models.retriever.ewc import ElasticWeights, Part, estimated
 from pipeline.models.retriever.fisher import parameters_of
-from pipeline.models.retriever.index import Retriever, hard_negatives
+from pipeline.models.retriever.index import Retriever
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.replay import Draw, ReplayRows
 from pipeline.models.retriever.saving import SavedSteps
@@ -106,7 +104,6 @@ def train_task(
     *,
     run: Path,
     rows: ReplayRows | None = None,
-    indices: Path | None = None,
     on_step: OnStep = lambda _done, _total: None,
     on_held: OnStep = lambda _done, _total: None,
     loggers: Sequence[Logger] = (),
@@ -119,7 +116,6 @@ def train_task(
         config: how.
         run: the run's own folder; an interrupted run of the same arguments in it is continued.
         rows: of earlier tasks, for replay and EWC.
-        indices: the folder of embedding indices, for hard negatives; None: embeddings are not stored.
         on_step: takes (optimiser steps done, in all) after each.
         on_held: takes (groups done, in all) while EWC estimates.
         loggers: Lightning's, which are given the run's curve.
@@ -133,14 +129,8 @@ def train_task(
     encoder, tokens = load_encoder(start), load_tokens(start)
     nn.Module.to(encoder, device)
     retriever = Retriever(encoder, tokens, config.document_length, config.data_max_seq_len)
-    # Look for none without a place for them.
-    hard = min(config.num_hard_negatives, config.num_negatives - config.num_in_file_negatives) > 0
-
-    def mine(corpus: Corpus, examples: Sequence[Example]) -> npt.NDArray[np.int32] | None:
-        return hard_negatives(retriever, corpus, examples, indices) if hard else None
-
-    batches = Batches(lesson.corpus, lesson.train, tokens, config, hard=mine(lesson.corpus, lesson.train))
-    past = {} if rows is None else rows.batches(tokens, config, mine)
+    batches = Batches(lesson.corpus, lesson.train, tokens, config)
+    past = {} if rows is None else rows.batches(tokens, config)
     if config.lora_by_repository or has_adapter(encoder):
         train_adapter(encoder, rank=config.lora_rank, seed=config.seed)
     losses = row_losses(config.loss, temperature=config.temperature)

@@ -52,7 +52,6 @@ def made_of(
         "max_seq_len": 64,
         "data_max_seq_len": 64,
         "seed": 7,
-        "num_hard_negatives": 0,
         "batch_size": 4,
         **changes,
     }

@@ -71,9 +71,9 @@ def learned(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Learned:
     config = small_config(
         model, lora_by_repository=True, lora_rank=4, lr=2e-2, against_forgetting="ewc+replay+average"
     )
-    first = learn(one, chain, config, parent=None, indices=indices)
+    first = learn(one, chain, config, parent=None)
     measure(model_for(chain.path(first.checkpoint), ONE), one, config, indices=indices)
-    second = learn(two, chain, config, parent=first.checkpoint, earlier=[one], indices=indices)
+    second = learn(two, chain, config, parent=first.checkpoint, earlier=[one])
     return Learned(chain, indices, config, (one, two), first, second)
 
 

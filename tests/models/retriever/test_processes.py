@@ -217,7 +217,7 @@ def test_a_lambda_holds_the_weights_back_from_the_first_task_on(tmp_path: Path) 
     dataset = write_dataset(tmp_path / "data")
     start, moved = parameters_of(load_encoder(model)), []
     for share in (0.0, 100.0):
-        config = small_config(model, against_forgetting="ewc", lambda_value=share, num_hard_negatives=0)
+        config = small_config(model, against_forgetting="ewc", lambda_value=share)
         lesson = read_lesson(dataset, config)
         encoder, _ = train_task(model, lesson, config, run=tmp_path / f"{share}")
         ends = parameters_of(encoder)

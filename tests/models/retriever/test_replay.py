@@ -2,20 +2,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from pipeline.models.datasets import TaskData
-from pipeline.models.retriever.batches import Batch, Example, read_examples
+from pipeline.models.retriever.batches import Batch, read_examples
 from pipeline.models.retriever.config import Loss, RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import byte_ids
-from pipeline.models.retriever.index import HARD
-from pipeline.models.retriever.replay import Mine, ReplayRows
+from pipeline.models.retriever.replay import ReplayRows
 from tests.support.retrieval import rows_of_texts, write_dataset
 
 
@@ -33,7 +29,6 @@ def drawn(
     rank: int = 0,
     world: int = 1,
     length: int = 64,
-    mine: Mine = lambda _corpus, _examples: None,
 ) -> Batch:
     config = RetrieverConfig(
         against_forgetting="replay",
@@ -45,7 +40,7 @@ def drawn(
         max_seq_len=length,
         loss=loss,
     )
-    return rows.draw(rows.batches(byte_ids, config, mine), config, step, rank=rank, world=world)
+    return rows.draw(rows.batches(byte_ids, config), config, step, rank=rank, world=world)
 
 
 def texts(ids: torch.Tensor) -> list[str]:
@@ -179,25 +174,6 @@ def test_a_replayed_row_has_the_positives_and_the_mask_of_one_that_is_learned_fi
                 ignored += late
     assert of_another_step
     assert ignored
-
-
-def test_hard_negatives_are_replayed_too(tmp_path: Path) -> None:
-    rows = ReplayRows.of([dataset(tmp_path, "A", 60)], RetrieverConfig(replay_size=20))
-    mined: list[npt.NDArray[np.int32]] = []
-
-    def mine(corpus: Corpus, examples: Sequence[Example]) -> npt.NDArray[np.int32]:
-        assert len(corpus) < 60, "of a corpus what the rows need and some others"
-        hard = np.full((len(examples), HARD), -1, dtype=np.int32)
-        for number, example in enumerate(examples):
-            others = corpus.accessible(example.file_path, example.start)
-            others[list(example.proof)] = False
-            hard[number, :1] = np.flatnonzero(others)[:1]
-        mined.append(hard)
-        return hard
-
-    made = drawn(rows, 0, 8, negatives=3, mine=mine)
-    for row, place in enumerate(made.pairs):
-        assert mined[0][place, 0] in (-1, *made.premises[row :: len(made)])
 
 
 def test_queries_and_documents_are_cut_each_at_its_own_length() -> None:

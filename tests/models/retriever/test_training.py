@@ -7,6 +7,7 @@ import io
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from pipeline.models.retriever.encoder import Encoder, embed
 from pipeline.models.retriever.index import Retriever
 from pipeline.models.retriever.learning import learn
 from pipeline.models.retriever.training import RunSummary, mixed_precision, train_task, validate
-from tests.support.retrieval import small_config
+from tests.support.retrieval import small_config, write_dataset
 from tests.support.tiny_models import make_tiny_retriever
 
 pytestmark = pytest.mark.timeout(300)
@@ -171,7 +172,7 @@ def test_the_gradients_of_a_step_s_many_passes_are_added_up_in_float32(model: Pa
 def test_a_run_that_is_cut_off_after_any_step_of_an_epoch_takes_all_that_are_left(
     tmp_path: Path, tasks: list[TaskData], model: Path
 ) -> None:
-    config = small_config(model, save_minutes=0.0, against_forgetting="none", num_hard_negatives=0)
+    config = small_config(model, save_minutes=0.0, against_forgetting="none")
     whole = learn(tasks[0], Chain(tmp_path / "whole"), config, parent=None)
     cut = Chain(tmp_path / "cut")
 
@@ -242,3 +243,11 @@ def test_a_preempted_run_that_cannot_be_saved_fails_and_does_not_yield(
     monkeypatch.setattr(preemption, "wanted", lambda: True)
     with pytest.raises(CheckpointError, match="No space left on device"):
         run(tasks[0], small_config(model, against_forgetting="none"), tmp_path / "run")
+
+
+def test_a_repository_with_fewer_pairs_than_a_step_takes_is_learned_in_one(
+    config: RetrieverConfig, tmp_path: Path
+) -> None:
+    few = TaskData("few", write_dataset(tmp_path / "few", seed=3, files=2, theorems=8))
+    made = learn(few, Chain(tmp_path / "chain"), replace(config, batch_size=32), parent=None)
+    assert made.steps == 1

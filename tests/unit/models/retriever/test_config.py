@@ -166,7 +166,6 @@ def test_leandojo_s_configuration_is_translated_into_ours() -> None:
         accumulate_grad_batches=4,
         precision="bf16-mixed",
         loss="mse",
-        num_hard_negatives=0,
         against_forgetting="ewc",
         lambda_value=0.1,
         only_new=False,
@@ -178,7 +177,7 @@ def test_leandojo_s_configuration_is_translated_into_ours() -> None:
 def test_the_defaults_are_those_of_contrastive_training_in_large_batches() -> None:
     ours = RetrieverConfig()
     assert (ours.loss, ours.batch_size, ours.accumulate_grad_batches) == ("contrastive", 32, 1)
-    assert (ours.precision, ours.gradient_checkpointing, ours.num_hard_negatives) == ("auto", "auto", 1)
+    assert (ours.precision, ours.gradient_checkpointing) == ("auto", "auto")
 
 
 @pytest.mark.parametrize("name", LEANDOJO.keys() - {item.name for item in fields(RetrieverConfig)})
