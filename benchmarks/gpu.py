@@ -454,7 +454,7 @@ def measure_generation(bench: Bench) -> Iterator[Row]:
     model = _random_model(bench, "small", sizes.small)
     rows = asyncio.run(steps_of(shapes(1, 4, 16), bench.folder))
     states = [rows[at % len(rows)].state for at in range(sizes.requests)]
-    decoding = Decoding(candidates=sizes.candidates, mode="sampling", max_tokens=sizes.tokens)
+    decoding = Decoding(candidates=sizes.candidates, max_tokens=sizes.tokens)
     requests = [Request(state, decoding=decoding, seed=at) for at, state in enumerate(states)]
     rates = []
     for at_once, dtype in ((len(requests), None), (1, torch.float32)):

@@ -32,20 +32,16 @@ def padded(
     return torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)
 
 
-def by_length(
-    lengths: Sequence[int], fits: Callable[[int, int, int], bool], *, longest_first: bool = False
-) -> Iterator[list[int]]:
+def by_length(lengths: Sequence[int], fits: Callable[[int, int, int], bool]) -> Iterator[list[int]]:
     """Yield the numbers of rows that go together: of like length, so that little of a batch is padding.
 
     Args:
         lengths: of the rows.
         fits: says of (rows, the shortest's length, the longest's) whether one batch takes them. One row always goes.
-        longest_first: whether the longest rows come first.
     """
     batch: list[int] = []
-    for number in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=longest_first):
-        ends = lengths[(batch or [number])[0]], lengths[number]
-        if batch and not fits(len(batch) + 1, min(ends), max(ends)):
+    for number in sorted(range(len(lengths)), key=lengths.__getitem__):
+        if batch and not fits(len(batch) + 1, lengths[batch[0]], lengths[number]):
             yield batch
             batch = []
         batch.append(number)

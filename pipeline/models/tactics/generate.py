@@ -79,7 +79,6 @@ class Generator:
 
         Raises:
             PrefixTooLongError: a prefix leaves no room for the rest.
-            OutOfMemoryError: a prompt is too large.
         """
         groups: dict[Decoding, list[Prompt]] = {}
         for prompt in dict.fromkeys(prompts):

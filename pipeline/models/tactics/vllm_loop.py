@@ -1,9 +1,9 @@
 """Runs a causal model in vLLM on a GPU; vLLM is imported here and nowhere else (the extra `vllm`).
 
 A prompt's beginning is read once for all prompts with it, and each request has its own seed, number of answers and LoRA
-adapter: adapters of one base share one engine. The likeliest answers ("beams") are the best of twice as many draws:
-vLLM's own beam search asks the engine for a token at a time and always goes on to the longest answer. With one GPU's
-sums an answer follows from prompt, seed and settings only as far as rounding does not depend on the batch.
+adapter: adapters of one base share one engine. Several "beams" are drawn: vLLM's own beam search asks the engine for a
+token at a time and always goes on to the longest answer. With one GPU's sums an answer follows from prompt, seed and
+settings only as far as rounding does not depend on the batch.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch
 
 from pipeline.models.adapters import ADAPTER
 from pipeline.models.tactics.models import UnloadedModel
-from pipeline.models.tactics.requests import Completion, Decoding, Prompt, likeliest_first
+from pipeline.models.tactics.requests import Completion, Prompt, likeliest_first
 from store.text import first_line
 
 _SHARE = 0.8
@@ -73,13 +73,12 @@ class VllmLoop:
 
         decoding = prompts[0].decoding
         alone = decoding.mode == "beams" and decoding.candidates == 1
-        drawn = decoding.candidates if decoding.mode == "sampling" or alone else 2 * decoding.candidates
         with self._engine.busy:
             result = self._engine.llm.generate(
                 [TokensPrompt(prompt_token_ids=[*prompt.ids, *beginning]) for prompt in prompts],
                 [
                     SamplingParams(
-                        n=drawn,
+                        n=decoding.candidates,
                         seed=prompt.seed % _SEEDS,
                         temperature=0.0 if alone else decoding.temperature,
                         max_tokens=most,
@@ -92,13 +91,7 @@ class VllmLoop:
                 use_tqdm=False,
                 lora_request=self._adapter,
             )
-        return [self._best(one.outputs, decoding) for one in result]
-
-    def _best(self, outputs: Sequence[Any], decoding: Decoding) -> list[Completion]:
-        completions = [self._completion(one) for one in outputs]
-        if decoding.mode == "beams":
-            completions = list({one.ids: one for one in completions}.values())
-        return likeliest_first(completions)[: decoding.candidates]
+        return [likeliest_first([self._completion(answer) for answer in one.outputs]) for one in result]
 
     def _completion(self, output: Any) -> Completion:
         ids, ended = tuple(output.token_ids), output.finish_reason == "stop"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from pipeline.models.errors import ConfigError
 from pipeline.models.tactics.generate import Loop
-from pipeline.models.tactics.loop import TransformersLoop, _Draws
+from pipeline.models.tactics.loop import TransformersLoop
 from pipeline.models.tactics.models import TacticModel, load_model, read_model
 from pipeline.models.tactics.requests import Decoding, Prompt
 from pipeline.models.tactics.vllm_loop import VllmLoop
@@ -182,19 +181,6 @@ def test_the_seed_decides_the_samples_and_the_caller_s_random_numbers_stay(
     assert torch.equal(torch.get_rng_state(), before)
     assert one != other
     assert loop.answers(asked(prompts, decoding, [2, 1]), 6) == [other, one]
-
-
-@pytest.mark.parametrize("temperature", [1.0, 0.5])
-def test_samples_are_drawn_as_often_as_they_are_likely(temperature: float) -> None:
-    wanted, likely = 4000, torch.tensor([0.5, 0.25, 0.15, 0.08, 0.02])
-    decoding = Decoding(candidates=wanted, mode="sampling", temperature=temperature)
-    draws = _Draws([Prompt((), decoding, 3)], 1, [4], torch.device("cpu"))
-    chosen = draws(torch.empty(wanted, 0), likely.log().repeat(wanted, 1)).argmax(dim=1)
-    drawn = Counter(chosen.tolist())
-    expected = likely ** (1 / temperature)
-    for token, share in enumerate((expected / expected.sum()).tolist()):
-        off = 4 * math.sqrt(share * (1 - share) / wanted)
-        assert abs(drawn[token] / wanted - share) <= off, (token, drawn)
 
 
 @pytest.mark.parametrize("mode", ["beams", "sampling"])

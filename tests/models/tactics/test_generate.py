@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +13,14 @@ from peft import LoraConfig, get_peft_model
 
 from pipeline.models.errors import ModelError
 from pipeline.models.libraries import quiet_libraries
+from pipeline.models.tactics import loop
 from pipeline.models.tactics.generate import Generator, PrefixTooLongError, load_generator
-from pipeline.models.tactics.loop import OutOfMemoryError, TransformersLoop
+from pipeline.models.tactics.loop import TransformersLoop
 from pipeline.models.tactics.models import TacticModel, load_model
 from pipeline.models.tactics.requests import (
     Completion,
     Decoding,
+    Mode,
     Prompt,
     Request,
     Suggestion,
@@ -100,13 +102,13 @@ def test_answers_come_in_the_order_of_the_requests_whatever_their_batches(model:
     requests[5] = replace(
         requests[5], decoding=Decoding(candidates=2, mode="sampling", max_tokens=24), seed=9
     )
-    one_by_one = Generator(model, TransformersLoop(model, max_rows=1))
-    together = Generator(model, TransformersLoop(model, max_rows=100))
-    expected, found = one_by_one.suggest(requests), together.suggest(requests)
+    generator = Generator(model)
+    expected = [answer for request in requests for answer in generator.suggest([request])]
+    found = generator.suggest(requests)
     assert [[one.tactic for one in answer.tactics] for answer in found] == [
         [one.tactic for one in answer.tactics] for answer in expected
     ]
-    assert Generator(model).suggest([]) == []
+    assert generator.suggest([]) == []
 
 
 def test_an_adapter_is_asked_with_its_weights(causal: TacticModel) -> None:
@@ -185,64 +187,46 @@ def test_a_state_of_any_length_and_any_characters_is_asked(causal: TacticModel) 
 
 
 class Watched(TransformersLoop):
-    """Notes the prompts that it is asked at once and the threads that ask; has no room for some."""
+    """Notes the prompts that it is asked at once and the threads that ask."""
 
-    def __init__(
-        self,
-        model: TacticModel,
-        room: Callable[[int, int], bool] = lambda _rows, _longest: True,
-        *,
-        max_rows: int = 64,
-        max_tokens: int = 1 << 16,
-    ) -> None:
-        super().__init__(model, max_rows=max_rows, max_tokens=max_tokens)
-        self.room, self.batches = room, list[list[int]]()
-        self.inside, self.most = 0, 0
+    def __init__(self, model: TacticModel) -> None:
+        super().__init__(model)
+        self.batches: list[list[int]] = []
+        self.inside = self.most = 0
 
     def _decoded(self, prompts: Sequence[Prompt], *others: Any) -> list[list[Completion]]:
-        lengths = [len(prompt.ids) for prompt in prompts]
-        self.batches.append(lengths)
+        self.batches.append([len(prompt.ids) for prompt in prompts])
         self.inside += 1
         self.most = max(self.most, self.inside)
         try:
-            if not self.room(len(prompts), max(lengths)):
-                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.\nMore words.")
             return super()._decoded(prompts, *others)
         finally:
             self.inside -= 1
 
 
-def test_batches_are_of_like_length_and_within_the_budget(causal: TacticModel) -> None:
-    def batches(lengths: Sequence[int], max_rows: int = 64, max_tokens: int = 1 << 16) -> list[list[int]]:
-        loop = Watched(causal, max_rows=max_rows, max_tokens=max_tokens)
-        loop.answers([Prompt((1,) * length, Decoding(4)) for length in lengths], 2)
-        return loop.batches
+def test_batches_are_of_like_length_and_within_the_budget(
+    causal: TacticModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def batches(lengths: Sequence[int], mode: Mode = "beams") -> list[list[int]]:
+        watched = Watched(causal)
+        watched.answers([Prompt((1,) * length, Decoding(4, mode)) for length in lengths], 2)
+        return watched.batches
 
-    assert batches([10, 300, 12, 290, 700, 11, 13]) == [[700], [300, 290], [13, 12, 11, 10]]
-    assert batches([5] * 5, max_rows=8) == [[5, 5], [5, 5], [5]]
-    assert batches([40] * 5, max_tokens=4 * 2 * 42) == [[40, 40], [40, 40], [40]]
-    assert batches([400] * 2, max_tokens=4 * 2 * 42) == [[400], [400]], "alone, but not refused"
+    assert batches([10, 300, 12, 290, 700, 11, 13]) == [[10, 11, 12, 13], [290, 300], [700]]
+    assert batches([5] * 3, "sampling") == [[5]] * 3, "drawn from a seed of its own"
+    monkeypatch.setattr(loop, "_MOST_ROWS", 8)
+    assert batches([5] * 5) == [[5, 5], [5, 5], [5]]
+    monkeypatch.setattr(loop, "_MOST_TOKENS", 4 * 2 * 42)
+    assert batches([40] * 5) == [[40, 40], [40, 40], [40]]
+    assert batches([400] * 2) == [[400], [400]], "alone, but not refused"
 
 
 def test_two_threads_ask_a_model_one_after_the_other(causal: TacticModel) -> None:
-    loop, decoding = Watched(causal), Decoding(candidates=2, max_tokens=4)
-    generator = Generator(causal, loop)
+    watched, decoding = Watched(causal), Decoding(candidates=2, max_tokens=4)
+    generator = Generator(causal, watched)
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda _: generator.complete([Prompt((1, 2), decoding)]), range(4)))
-    assert (loop.most, loop.batches) == (1, [[2]] * 4)
-
-
-def test_a_batch_too_large_for_the_memory_is_halved_and_a_request_too_large_is_refused(
-    causal: TacticModel,
-) -> None:
-    loop = Watched(causal, lambda rows, longest: rows == 1 and longest <= 100)
-    decoding = Decoding(candidates=2, max_tokens=2)
-    prompts = [Prompt((token,) * 8, decoding) for token in (1, 2, 3)]
-    first, _, last = Generator(causal, loop).complete(prompts)
-    assert first != last
-    assert [len(batch) for batch in loop.batches] == [3, 1, 2, 1, 1]
-    with pytest.raises(OutOfMemoryError, match=r"2 answers to 120 tokens \(.* allocate 20 GiB\.\)"):
-        Generator(causal, loop).complete([Prompt((1,) * 120, decoding)])
+    assert (watched.most, watched.batches) == (1, [[2]] * 4)
 
 
 def test_an_answer_goes_on_from_its_prefix_and_says_it(model: TacticModel) -> None:

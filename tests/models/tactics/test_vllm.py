@@ -64,7 +64,7 @@ def test_a_request_has_its_seed_its_number_of_answers_and_its_adapter_and_adapte
             assert {one.tactic for one in found.tactics} <= {"simp", "rfl"}
             assert found.tactics
     (params, adapter), (_, other) = engine.asked
-    assert [(one.n, one.seed, one.max_tokens, one.logprobs) for one in params] == [(4, 3, 9, 0), (4, 5, 9, 0)]
+    assert [(one.n, one.seed, one.max_tokens, one.logprobs) for one in params] == [(2, 3, 9, 0), (2, 5, 9, 0)]
     assert adapter is not None
     assert other is not None
     assert [Path(one.lora_path) for one in (adapter, other)] == names

@@ -24,20 +24,14 @@ def test_shorter_rows_are_padded_on_one_side_and_masked(
 def test_rows_of_like_length_go_together_as_long_as_they_fit() -> None:
     lengths = [9, 2, 30, 3, 2, 10]
     assert list(by_length(lengths, lambda rows, _, longest: rows * longest <= 20)) == [[1, 4, 3], [0, 5], [2]]
-    assert list(by_length(lengths, lambda rows, _, longest: rows * longest <= 20, longest_first=True)) == [
-        [2],
-        [5, 0],
-        [3, 1, 4],
-    ]
 
 
-def test_a_batch_is_told_its_shortest_and_its_longest_row_in_either_order() -> None:
+def test_a_batch_is_told_its_shortest_and_its_longest_row() -> None:
     lines: list[tuple[int, int, int]] = []
 
     def fits(rows: int, shortest: int, longest: int) -> bool:
         lines.append((rows, shortest, longest))
         return True
 
-    for longest_first in (False, True):
-        list(by_length([3, 1, 2], fits, longest_first=longest_first))
-    assert lines == [(2, 1, 2), (3, 1, 3), (2, 2, 3), (3, 1, 3)]
+    list(by_length([3, 1, 2], fits))
+    assert lines == [(2, 1, 2), (3, 1, 3)]
