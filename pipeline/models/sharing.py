@@ -1,11 +1,11 @@
 """Shares a checkpoint: a folder for other programs, with a model card.
 
     sentence-transformers   `SentenceTransformer(folder)`: a retriever, with its pooling; an adapter is merged
-    transformers            `AutoModel….from_pretrained(folder)`: every weight; an adapter is merged into its base
-    peft                    `PeftModel.from_pretrained(base, folder)`: a tactic model's adapter alone
+    transformers            `AutoModel….from_pretrained(folder)`: a tactic or progress model's every weight
+    peft                    `AutoPeftModel….from_pretrained(folder)`: a tactic model's adapter
 
 Names of places on this machine are left out. The card (README.md) has the log's measures, beside those of the
-baselines, as text and for the hub.
+baselines.
 """
 
 from __future__ import annotations
@@ -43,24 +43,13 @@ _SIDES = {
         "trained on uses."
     ),
 }
-_LOAD: Mapping[tuple[str, Format], str] = {
-    ("retriever", "sentence-transformers"): (
-        "from sentence_transformers import SentenceTransformer\n\n"
-        'model = SentenceTransformer("FOLDER")\nscores = model.similarity(model.encode(states), model.encode(premises))'
-    ),
-    ("tactics", "transformers"): (
-        "from transformers import AutoModelForCausalLM\n\n"
-        'model = AutoModelForCausalLM.from_pretrained("FOLDER")'
-    ),
-    ("tactics", "peft"): (
-        "from peft import AutoPeftModelForCausalLM\n\n"
-        'model = AutoPeftModelForCausalLM.from_pretrained("FOLDER")'
-    ),
-    ("progress", "transformers"): (
-        "from transformers import AutoModelForSequenceClassification\n\n"
-        'model = AutoModelForSequenceClassification.from_pretrained("FOLDER")'
-    ),
+_LOAD: Mapping[tuple[str, Format], tuple[str, str]] = {
+    ("retriever", "sentence-transformers"): ("sentence_transformers", "SentenceTransformer"),
+    ("tactics", "transformers"): ("transformers", "AutoModelForCausalLM.from_pretrained"),
+    ("tactics", "peft"): ("peft", "AutoPeftModelForCausalLM.from_pretrained"),
+    ("progress", "transformers"): ("transformers", "AutoModelForSequenceClassification.from_pretrained"),
 }
+"""The module that loads a model, and the function in it."""
 
 
 class SharingError(LearningError):
@@ -107,11 +96,10 @@ class Shared:
         return self.repositories if self.repository is None else (self.repository,)
 
     @property
-    def formats(self) -> tuple[Format, ...]:
-        """The formats to write it in, the usual one first."""
+    def format(self) -> Format:
         if self.row.model == "retriever":
-            return ("sentence-transformers",)
-        return ("peft", "transformers") if (self.folder / ADAPTER).is_file() else ("transformers",)
+            return "sentence-transformers"
+        return "peft" if (self.folder / ADAPTER).is_file() else "transformers"
 
 
 def shared_of(
@@ -139,61 +127,45 @@ def shared_of(
     )
 
 
-def write_shared(shared: Shared, out: Path, wanted: str | None = None) -> Format:
-    """Write a checkpoint as a folder for other programs, complete or not at all; return its format.
+def write_shared(shared: Shared, out: Path) -> None:
+    """Write a checkpoint as a folder for other programs, complete or not at all.
 
     Args:
         shared: the checkpoint.
         out: the folder to make.
-        wanted: the format; None: the usual one.
 
     Raises:
-        SharingError: there is no such format, or the folder exists already.
+        SharingError: the folder exists already.
         CheckpointError: the checkpoint is missing or damaged, or the disk refused.
         ModelError: an adapter's base cannot be loaded.
     """
-    if wanted is not None and wanted not in shared.formats:
-        raise SharingError(
-            f"{wanted}: no format of {shared.row.checkpoint}, which has {' and '.join(shared.formats)}"
-        )
-    written = next(one for one in shared.formats if wanted in (None, one))
     if out.exists():
         raise SharingError(f"{out} is there already: name a folder that is not, nothing is overwritten")
     Chain(shared.chain).read(shared.row.checkpoint, verify=True)
     with new_folder(out, (f"{out} cannot be written", "Make room, or name another folder")) as beside:
-        if (shared.folder / ADAPTER).is_file() and written != "peft":
-            _merge(shared, beside)
+        if (shared.folder / ADAPTER).is_file() and shared.format != "peft":
+            _merge(shared.folder, beside)
         else:
             shutil.copytree(shared.folder, beside, ignore=shutil.ignore_patterns(*_STAY), dirs_exist_ok=True)
-        if written == "peft":
+        if shared.format == "peft":
             _name_base(shared, beside)
-        if written == "sentence-transformers":
+        if shared.format == "sentence-transformers":
             _write_modules(beside, shared.row.config)
-        (beside / "README.md").write_text(card(shared, written), encoding="utf-8")
-    return written
+        (beside / "README.md").write_text(card(shared), encoding="utf-8")
 
 
-def _merge(shared: Shared, out: Path) -> None:
-    """Write an adapter's model with every weight."""
+def _merge(adapter: Path, out: Path) -> None:
+    """Write a retriever's adapter and its base as one encoder."""
     from peft import PeftModel
 
     from pipeline.models.libraries import load_tokenizer, quiet_libraries
     from pipeline.models.retriever.encoder import load_encoder
-    from pipeline.models.tactics.models import load_model
 
-    source = shared.folder
-    adapted: Any
+    base = base_of(adapter)
     with quiet_libraries():
-        if shared.row.model == "retriever":
-            base = base_of(source)
-            adapted = PeftModel.from_pretrained(load_encoder(base), str(source))
-            tokenizer = load_tokenizer(base)
-        else:
-            result = load_model(source)
-            adapted, tokenizer = result.model, result.tokenizer
-            result.lengths.save(out)
+        adapted: Any = PeftModel.from_pretrained(load_encoder(base), str(adapter))
         adapted.merge_and_unload().save_pretrained(str(out))
-        tokenizer.save_pretrained(out)
+        load_tokenizer(base).save_pretrained(out)
 
 
 def _name_base(shared: Shared, out: Path) -> None:
@@ -238,43 +210,23 @@ def _write_modules(out: Path, config: Mapping[str, Any]) -> None:
     (out / "2_Normalize").mkdir()
 
 
-def card(shared: Shared, written: Format) -> str:
-    """Return a checkpoint's model card, with the hub's metadata above it.
-
-    Args:
-        shared: the checkpoint.
-        written: the format beside it.
-    """
-    from huggingface_hub import EvalResult, ModelCardData
+def card(shared: Shared) -> str:
+    """Return a checkpoint's model card, with the hub's metadata above it."""
+    from huggingface_hub import ModelCardData
 
     row = shared.row
     task, ours = _TASKS[row.model]
+    module, load = _LOAD[row.model, shared.format]
     tests = [
         one
         for one in shared.evaluations
         if one.split.rpartition("/")[2] == "test" and shared.repository in (None, one.repository)
     ]
-    results = [
-        EvalResult(
-            task_type=task,
-            task_name=ours,
-            dataset_type=one.repository or "several",
-            dataset_name=task_name(one.repository, one.split),
-            dataset_revision=one.dataset,
-            metric_type=metric,
-            metric_value=value,
-        )
-        for one in tests
-        for metric, value in baselines_of(one.metrics)[""].items()
-        if not metric.endswith(BOUNDS)
-    ]
     data = ModelCardData(
-        library_name=written,
+        library_name=shared.format,
         pipeline_tag=task,
         base_model=None if Path(row.base).is_absolute() else row.base,
         tags=["lean4", "theorem-proving", "everlean"],
-        model_name=f"everlean {row.model} {row.checkpoint}",
-        eval_results=results or None,
     )
     settings = {**row.config, "seed": row.seed, "device": row.device, **row.versions}
     parts = [
@@ -295,7 +247,7 @@ def card(shared: Shared, written: Format) -> str:
         "",
         "## Load",
         "",
-        f"```python\n{_LOAD[row.model, written]}\n```",
+        f'```python\nfrom {module} import {load.partition(".")[0]}\n\nmodel = {load}("FOLDER")\n```',
         "",
         "## Made with",
         "",

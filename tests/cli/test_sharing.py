@@ -40,7 +40,6 @@ def test_a_checkpoint_is_written(saved: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((ID, "out", "--format", "peft"), "peft: no format of 0123456789abcdef, which has transformers"),
         (
             (ID, "out", "--repository", "example.org/a"),
             "has one model for all repositories: leave --repository out",

@@ -78,7 +78,8 @@ def retriever(tmp_path: Path) -> Shared:
 
 def test_a_retriever_is_a_folder_of_sentence_transformers(retriever: Shared, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    assert write_shared(retriever, out) == "sentence-transformers"
+    write_shared(retriever, out)
+    assert retriever.format == "sentence-transformers"
     assert [one["path"] for one in json.loads((out / "modules.json").read_text())] == [
         "", "1_Pooling", "2_Normalize",
     ]  # fmt: skip
@@ -103,18 +104,16 @@ def test_a_card_says_what_was_learned_measured_and_made_and_no_path_of_this_mach
     assert str(tmp_path) not in text
     assert "the split, which is by a hash of the statement, were not trained on" in text
     novel = replace(retriever.row, config={**retriever.row.config, "split": "novel_premises"})
-    assert "of its test side uses a premise that no proof" in card(
-        replace(retriever, row=novel), "sentence-transformers"
-    )
+    assert "of its test side uses a premise that no proof" in card(replace(retriever, row=novel))
     from huggingface_hub import ModelCard
 
     data = ModelCard.load(tmp_path / "out" / "README.md").data.to_dict()
-    assert data["library_name"] == "sentence-transformers"
-    assert data["model-index"][0]["results"][0]["metrics"][0]["value"] == 0.5
+    assert (data["library_name"], data["pipeline_tag"]) == ("sentence-transformers", "sentence-similarity")
+    assert "\nfrom sentence_transformers import SentenceTransformer\n" in text
 
 
-def test_an_adapter_is_written_alone_or_merged_into_its_base(tmp_path: Path) -> None:
-    from peft import LoraConfig, get_peft_model
+def test_a_tactic_model_s_adapter_is_written_alone_on_a_base_by_name(tmp_path: Path) -> None:
+    from peft import AutoPeftModelForCausalLM, LoraConfig, get_peft_model
 
     base = make_tiny_causal(tmp_path / "base")
     lora = LoraConfig(r=2, task_type="CAUSAL_LM", init_lora_weights=False)
@@ -126,15 +125,13 @@ def test_an_adapter_is_written_alone_or_merged_into_its_base(tmp_path: Path) -> 
         if path.name.startswith(("tokenizer", "special", "chat")):
             shutil.copy(path, made / path.name)
     of = shared(tmp_path, "tactics", made, base=str(base))
-    assert write_shared(of, tmp_path / "adapter-out") == "peft"
-    config = json.loads((tmp_path / "adapter-out" / "adapter_config.json").read_text())
-    assert config["base_model_name_or_path"] == str(base)
-    assert write_shared(of, tmp_path / "whole", "transformers") == "transformers"
-    merged = AutoModelForCausalLM.from_pretrained(tmp_path / "whole")
-    plain = AutoModelForCausalLM.from_pretrained(base)
-    wanted = adapted.merge_and_unload().state_dict()
-    assert all((merged.state_dict()[name] - value).abs().max() < 1e-6 for name, value in wanted.items())
-    assert any((merged.state_dict()[name] != value).any() for name, value in plain.state_dict().items())
+    out = tmp_path / "adapter-out"
+    write_shared(of, out)
+    assert of.format == "peft"
+    assert json.loads((out / "adapter_config.json").read_text())["base_model_name_or_path"] == str(base)
+    with quiet_libraries():
+        loaded = AutoPeftModelForCausalLM.from_pretrained(out).state_dict()
+    assert all(torch.equal(loaded[name], value) for name, value in adapted.state_dict().items())
 
 
 def test_of_adapters_by_repository_one_is_written_by_name(tmp_path: Path) -> None:
@@ -150,7 +147,7 @@ def test_of_adapters_by_repository_one_is_written_by_name(tmp_path: Path) -> Non
 
     named = {"adapters": {a: "of-a", b: "of-b"}}
     of = shared(tmp_path, "tactics", base, write=write, about=named, repository=b)
-    assert write_shared(of, tmp_path / "out") == "peft"
+    write_shared(of, tmp_path / "out")
     assert (tmp_path / "out" / "adapter_model.safetensors").read_text() == "the weights of-b"
     said = (tmp_path / "out" / "README.md").read_text()
     assert f"- {b}\n" in said
@@ -174,7 +171,7 @@ def test_of_a_retriever_s_adapters_one_is_merged_into_its_base(tmp_path: Path) -
 
     named = {"adapters": {repository: "of-a"}}
     of = shared(tmp_path, "retriever", base, write=write, about=named, repository=repository)
-    assert write_shared(of, tmp_path / "out") == "sentence-transformers"
+    write_shared(of, tmp_path / "out")
     plain, adapted, merged = (
         embed_texts(one, tokens, ["⊢ p"], 64)
         for one in (load_encoder(base), encoder, load_encoder(tmp_path / "out"))
@@ -183,9 +180,7 @@ def test_of_a_retriever_s_adapters_one_is_merged_into_its_base(tmp_path: Path) -
     assert load_tokens(tmp_path / "out")("⊢ p", 64).tolist() == tokens("⊢ p", 64).tolist()
 
 
-def test_nothing_is_overwritten_and_no_format_is_made_up(retriever: Shared, tmp_path: Path) -> None:
-    with pytest.raises(SharingError, match="peft: no format of 0123456789abcdef, which has sentence-transf"):
-        write_shared(retriever, tmp_path / "out", "peft")
+def test_nothing_is_overwritten(retriever: Shared, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     with pytest.raises(SharingError, match="is there already"):
         write_shared(retriever, tmp_path / "out")

@@ -251,15 +251,6 @@ def export(
     call: Call,
     checkpoint: CheckpointId,
     out: Annotated[Path, typer.Argument(metavar="OUT", help="The folder to make.")],
-    form: Annotated[
-        Literal["sentence-transformers", "transformers", "peft"] | None,
-        typer.Option(
-            "--format",
-            metavar="F",
-            help="One of sentence-transformers, transformers, peft; default: the model's usual one, an adapter "
-            "peft.",
-        ),
-    ] = None,
     repository: Annotated[
         str | None,
         typer.Option(
@@ -276,12 +267,12 @@ def export(
         with call.view() as database:
             (row,) = checkpoints_named(database, checkpoint)
             shared = shared_of(database, call.instance.paths.models, row, repository=repository)
-        written = write_shared(shared, out.absolute(), form)
+        write_shared(shared, out.absolute())
     except ImportError as error:
         raise CliError(
             f"{error.name} is not installed; install the extra for training: pip install 'everlean[train]'"
         ) from error
-    result = Written(row.checkpoint, written, str(out))
+    result = Written(row.checkpoint, shared.format, str(out))
     return Answer(result, f"{result.checkpoint}: {clean(result.place)}, as {result.format}")
 
 
