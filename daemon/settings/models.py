@@ -556,11 +556,11 @@ class Train(Section):
     learns people's tactics and those of our own verified proofs. It sees the provers' premises, except in the
     share `premise_dropout` of the rows (0.25). Rows of earlier repositories are replayed, the share
     `replay_share` (0.25) of all. `lr` is 2e-5 unless it is set, for LoRA 2e-4. With `lora_by_repository`
-    (`false`) each repository has an adapter of its own. Thinking is turned off unless `enable_thinking` is
-    set. `grpo` is the table `[train.tactics.grpo]`, training with [Lean's
-    reward](design/how-it-works.md#training-with-leans-reward): `enabled` (default `false`), `goals` (the
-    least number of theorems with a tactic in a trace; 100), the fields of `GrpoSpec`
-    (`pipeline/jobs/specs.py`), and `trl` for arguments of TRL's `GRPOConfig`. Enable it to have rung 2"""
+    (`false`) each repository has an adapter of its own. `grpo` is the table
+    `[train.tactics.grpo]`, training with [Lean's reward](design/how-it-works.md#training-with-leans-reward):
+    `enabled` (default `false`), `goals` (the least number of theorems with a tactic in a trace; 100), the
+    fields of `GrpoSpec` (`pipeline/jobs/specs.py`), and `trl` for arguments of TRL's `GRPOConfig`. Enable it
+    to have rung 2"""
     progress: Annotated[dict[str, Any], AfterValidator(_fields("progress"))] = Field(default_factory=dict)
     """`enabled`, `tolerance` (0.1 steps of mean absolute error), and the fields of
     `pipeline/models/config.py`. The table is `[train.progress]`; `enabled` is `false` unless it is set. It is

@@ -169,8 +169,6 @@ class TacticsConfig(RowsConfig):
             chain's first model (`pipeline.models.adapters`). Needs `lora`; nothing of other repositories is replayed.
             A chain stays with its first.
         max_seq_len: tokens of prompt and tactic together, a quarter of which are the tactic's.
-        enable_thinking: whether to ask a model to think before it answers, if it can; `max_seq_len` needs room for it.
-            People's tactics have no thoughts to learn from.
         premise_dropout: if rows show a retriever's premises, the share of rows without, so that the model can do
             without.
         split: in "novel_premises" none of our own proofs is learned: a proof's side follows from premises it does not
@@ -186,7 +184,6 @@ class TacticsConfig(RowsConfig):
     lora_rank: Positive = 16
     lora_by_repository: bool = False
     max_seq_len: Positive = 1024
-    enable_thinking: bool = False
     premise_dropout: Share = 0.25
     seed: Seed = 3407
     eval_steps: Count = 2000

@@ -500,9 +500,7 @@ class HFProver(Prover):
         return self._open().loop.run(self._write(restated.asked(seed=self._seed)))
 
     async def _write(self, ask: WholeAsk) -> str:
-        thinks = self.generator.prompts.enable_thinking
-        author = HFAuthor(self.generator, max_tokens=self._whole_tokens, enable_thinking=thinks)
-        async with author:
+        async with HFAuthor(self.generator, max_tokens=self._whole_tokens) as author:
             return await _unseen(ask, author.write)
 
     def _start(self) -> _Model:

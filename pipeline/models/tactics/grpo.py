@@ -38,6 +38,7 @@ from pipeline.models.running import NO_REPORTS, FitResult, Reports, Saves, make_
 from pipeline.models.tactics.goals import SourcePlaces
 from pipeline.models.tactics.job import TacticsJob, premised
 from pipeline.models.tactics.models import TacticModel
+from pipeline.models.tactics.prompt import thinking
 from pipeline.models.tactics.requests import text_of
 from pipeline.models.tactics.reward import FINISHERS, CompletionRow, LeanReward
 from pipeline.models.tactics.rows import Row, digest_of, read_rows
@@ -170,7 +171,7 @@ class RewardTraining(TacticTraining):
             "gradient_accumulation_steps": batches,
             "num_generations": grpo.num_generations,
             "max_completion_length": self.found.lengths.answer,
-            "chat_template_kwargs": dict(self.found.prompts.switches),
+            "chat_template_kwargs": thinking(False),
             "temperature": grpo.temperature,
             "beta": grpo.kl_beta,
             "max_steps": -1 if grpo.max_steps is None else grpo.max_steps,

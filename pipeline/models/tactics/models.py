@@ -23,7 +23,7 @@ from transformers import (
 from pipeline.models.adapters import base_of, model_for
 from pipeline.models.errors import ModelError
 from pipeline.models.libraries import UNLOADABLE, load_tokenizer, load_weights, not_loadable, quiet_libraries
-from pipeline.models.tactics.prompt import Prompts
+from pipeline.models.tactics.prompt import Kind, Prompts
 
 PROMPT = "prompt.json"
 MAX_SEQ_LEN = 1024
@@ -31,14 +31,10 @@ MAX_SEQ_LEN = 1024
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """The most tokens of a prompt and of an answer, and whether to ask the model to think before it answers.
-
-    The answer has a quarter of the whole.
-    """
+    """The most tokens of a prompt and of an answer, a quarter of the whole."""
 
     prompt: int
     answer: int
-    enable_thinking: bool = False
 
     def save(self, folder: Path) -> None:
         (folder / PROMPT).write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
@@ -53,7 +49,7 @@ class Lengths:
         path = folder / PROMPT
         try:
             result = json.loads(path.read_text(encoding="utf-8"))
-            return cls(int(result["prompt"]), int(result["answer"]), bool(result["enable_thinking"]))
+            return cls(int(result["prompt"]), int(result["answer"]))
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -109,7 +105,6 @@ def load_model(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.float32,
     max_seq_len: int | None = None,
-    enable_thinking: bool = False,
     trainable: bool = False,
 ) -> TacticModel:
     """Load a model with its tokenizer; an adapter's folder is loaded with its base.
@@ -120,7 +115,6 @@ def load_model(
         dtype: of the weights.
         max_seq_len: tokens of prompt and answer together; None: as in its training, else MAX_SEQ_LEN. Never more than
             the model has positions.
-        enable_thinking: whether to ask it to think before it answers; without `max_seq_len` as in its training.
         trainable: whether to train an adapter's weights further.
 
     Raises:
@@ -128,7 +122,7 @@ def load_model(
             for each repository.
     """
     model = model_for(model, None)
-    read = read_model(model, max_seq_len=max_seq_len, enable_thinking=enable_thinking)
+    read = read_model(model, max_seq_len=max_seq_len)
     try:
         with quiet_libraries():
             whole, missing = load_weights(_family(read.config), read.base, dtype=dtype)
@@ -145,9 +139,7 @@ def load_model(
     return TacticModel(read.name, read.tokenizer, read.prompts, read.lengths, read.config, read.base, whole)
 
 
-def read_model(
-    model: str | Path, *, max_seq_len: int | None = None, enable_thinking: bool = False
-) -> UnloadedModel:
+def read_model(model: str | Path, *, max_seq_len: int | None = None) -> UnloadedModel:
     """Read a model's tokenizer and prompts without loading its weights; arguments and errors as `load_model`'s."""
     tokenizer = load_tokenizer(model)
     try:
@@ -156,13 +148,9 @@ def read_model(
             config = AutoConfig.from_pretrained(base)
     except UNLOADABLE as error:
         raise not_loadable(str(model), model, error) from error
-    lengths = _lengths(Path(model), config, max_seq_len, enable_thinking=enable_thinking)
-    prompts = Prompts(
-        tokenizer,
-        "seq2seq" if config.is_encoder_decoder else "causal",
-        max_length=lengths.prompt,
-        enable_thinking=lengths.enable_thinking,
-    )
+    lengths = _lengths(Path(model), config, max_seq_len)
+    kind: Kind = "seq2seq" if config.is_encoder_decoder else "causal"
+    prompts = Prompts(tokenizer, kind, max_length=lengths.prompt)
     return UnloadedModel(str(model), tokenizer, prompts, lengths, config, base)
 
 
@@ -170,10 +158,10 @@ def _family(config: Any) -> Any:
     return AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
 
 
-def _lengths(path: Path, config: Any, max_seq_len: int | None, *, enable_thinking: bool) -> Lengths:
+def _lengths(path: Path, config: Any, max_seq_len: int | None) -> Lengths:
     if max_seq_len is None and (trained := Lengths.read(path)) is not None:
         return trained
     wanted = MAX_SEQ_LEN if max_seq_len is None else max_seq_len
     positions = getattr(config, "max_position_embeddings", None)
     most = wanted if positions is None else min(wanted, positions)
-    return Lengths(most - most // 4, most // 4, enable_thinking)
+    return Lengths(most - most // 4, most // 4)

@@ -50,15 +50,22 @@ _HEADINGS = (
 )
 """The template of a tokenizer without one."""
 _PREMISE_END = "\n\n"
-_SWITCHES: Mapping[bool, Mapping[str, Any]] = {
-    False: {"enable_thinking": False, "thinking": False, "reasoning_effort": "low"},
-    True: {"enable_thinking": True, "thinking": True, "reasoning_effort": "high"},
-}
-"""The names in templates: Qwen's and its kin's, DeepSeek's, gpt-oss's. A template ignores the others' names."""
 PREMISE_CHARACTERS = 8_000
 """The most characters of a prompt's premises together: an endpoint charges for each, and some definitions are long."""
 _PREMISES_OF_A_PROOF = 4
 """The part of a whole proof's prompt for premises, one in this number: the file up to the declaration matters more."""
+
+
+def thinking(wanted: bool) -> dict[str, Any]:
+    """Return a template's arguments that turn a model's thinking on or off.
+
+    The names are Qwen's and its kin's, DeepSeek's, gpt-oss's; a template ignores the others' names.
+    """
+    return {
+        "enable_thinking": wanted,
+        "thinking": wanted,
+        "reasoning_effort": "high" if wanted else "low",
+    }
 
 
 def messages(state: str, premises: Sequence[str] = ()) -> list[ChatMessage]:
@@ -133,23 +140,14 @@ class Prompts:
     Attributes:
         kind: see the module.
         max_length: the most tokens of a prompt; the answer's come on top.
-        enable_thinking: whether to ask a model to think before it answers, if it can.
         end: the id of the token at an answer's end.
     """
 
-    def __init__(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        kind: Kind,
-        *,
-        max_length: int,
-        enable_thinking: bool = False,
-    ) -> None:
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, kind: Kind, *, max_length: int) -> None:
         """Args:
         tokenizer: the model's; without a chat template it gets a plain one, which goes with a trained model.
         kind: see the module.
         max_length: the most tokens of a prompt.
-        enable_thinking: see the attribute.
 
         Raises:
             ModelError: the tokenizer has no end mark, its template takes no message, or `max_length` has no room
@@ -163,7 +161,6 @@ class Prompts:
         self.tokenizer = tokenizer
         self.kind = kind
         self.max_length = max_length
-        self.enable_thinking = enable_thinking
         self.end = int(tokenizer.eos_token_id)
         self._system_apart = True
         added = (str(token) for token in tokenizer.added_tokens_decoder.values() if token.special)
@@ -185,11 +182,6 @@ class Prompts:
                 f"{max_length} tokens have no room for a prompt: the shortest one of {tokenizer.name_or_path} has "
                 f"{least}. Set max_seq_len higher"
             )
-
-    @property
-    def switches(self) -> Mapping[str, Any]:
-        """The template's arguments that turn thinking on or off."""
-        return _SWITCHES[self.enable_thinking]
 
     def conversation(self, state: str, premises: Sequence[str] = ()) -> list[ChatMessage]:
         """Return the messages for a state as the model's template takes them, cut to fit. For kind "causal"."""
@@ -219,7 +211,7 @@ class Prompts:
         """Return the tokens of `whole_proof_messages`, cut to fit.
 
         First the context's oldest lines go, then the oldest failed answers, then the premises, then the goal, stated by
-        the declaration too. `enable_thinking` is this answer's, not the tactics'.
+        the declaration too. With `enable_thinking` a model that can think does so before it answers.
 
         Raises:
             ModelError: the model is an encoder-decoder, made for tactics; or the declaration alone is longer than
@@ -236,10 +228,11 @@ class Prompts:
             result = whole_proof_messages(
                 declaration, context="\n".join(lines), goal=stated, premises=shown, failed=kept
             )
-            return self._ids_of(
-                [{"role": one["role"], "content": self._harmless(one["content"])} for one in result],
-                enable_thinking,
-            )
+            made: list[ChatMessage] = [
+                {"role": one["role"], "content": self._harmless(one["content"])} for one in result
+            ]
+            made = made if self._system_apart else _joined(made)
+            return self._tokens(self._rendered(made, think=enable_thinking))
 
         def context_of(number: int, stated: str, shown: Sequence[str]) -> list[int] | None:
             lines = context.splitlines()
@@ -278,13 +271,10 @@ class Prompts:
         if self.kind == "seq2seq":
             shown = [f"{self._harmless(premise)}{_PREMISE_END}" for premise in reversed(premises)]
             return "".join([*shown, state_text(self._harmless(state))])
-        return self._rendered(self._messages(state, premises), self.enable_thinking)
+        return self._rendered(self._messages(state, premises))
 
     def _ids(self, state: str, premises: Sequence[str]) -> list[int]:
         return self._tokens(self._text(state, premises))
-
-    def _ids_of(self, made: list[ChatMessage], thinking: bool) -> list[int]:
-        return self._tokens(self._rendered(made if self._system_apart else _joined(made), thinking))
 
     def _tokens(self, text: str) -> list[int]:
         # A template writes the marks a tokenizer would add.
@@ -299,10 +289,10 @@ class Prompts:
         text = text.encode("utf-8", "replace").decode("utf-8")
         return self._mark.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
 
-    def _rendered(self, made: list[ChatMessage], thinking: bool) -> str:
+    def _rendered(self, made: list[ChatMessage], *, think: bool = False) -> str:
         turns: list[dict[str, str]] = [{"role": one["role"], "content": one["content"]} for one in made]
         rendered: Any = self.tokenizer.apply_chat_template(
-            turns, tokenize=False, add_generation_prompt=True, **_SWITCHES[thinking]
+            turns, tokenize=False, add_generation_prompt=True, **thinking(think)
         )
         return str(rendered)
 

@@ -109,7 +109,6 @@ class TacticTraining(Training[TacticsConfig]):
             device=self.device,
             dtype=weights_in,
             max_seq_len=config.max_seq_len,
-            enable_thinking=config.enable_thinking,
             trainable=True,
         )
         if found.prompts.kind == "seq2seq" and not self.takes_encoder_decoders:
