@@ -1,4 +1,4 @@
-"""Measure the share of a proof's premises found by BM25, MePo and a trained retriever, without Lean.
+"""Measure the share of a proof's premises found by BM25 and a trained retriever, without Lean.
 
     python -m benchmarks.premises FOLDER... [--theorems 100] [--seed 0] [--train SEEDS]
 
@@ -32,7 +32,7 @@ import numpy.typing as npt
 from experiments.tasks import premise_row, theorem_row, write_dataset
 from pipeline.fills import rows_of
 from pipeline.models.measures import metrics_of, rate, summarise
-from pipeline.models.retriever.baselines import FUSED, SELECTORS, fused
+from pipeline.models.retriever.baselines import BM25, FUSED, fused
 from pipeline.models.retriever.corpus import Corpus
 
 _MARKED = re.compile(r"<a>(.*?)</a>")
@@ -119,10 +119,8 @@ def measure(
     def rated(rank: Rank, query: Query) -> tuple[float, ...]:
         return rate(tuple(sorted(query[1])), rank(query, allowed(query)), retrieved=_RETRIEVED)
 
-    ways: dict[str, list[Rank]] = {}
-    for name, make in SELECTORS.items():
-        selector = make(corpus)
-        ways[name] = [lambda query, may, by=selector: by.rank(query[0], may, _RETRIEVED)]  # type: ignore[misc]
+    words = BM25(corpus)
+    ways: dict[str, list[Rank]] = {"bm25": [lambda query, may: words.rank(query[0], may, _RETRIEVED)]}
     if train and not repository.learned:
         raise SystemExit(
             f"{repository.name} has no proofs to train on: --train takes folders of `benchmark make`"
@@ -149,8 +147,6 @@ def _statement(text: str, after: str) -> str:
 
 def _trained(repository: Repository, corpus: Corpus, seed: int, folder: Path) -> Rank:
     """Train a retriever of words on the statements to learn, and return its ranking."""
-    import torch
-
     from pipeline.models.chain import Chain
     from pipeline.models.datasets import TaskData
     from pipeline.models.retriever.index import load_retriever
@@ -172,8 +168,7 @@ def _trained(repository: Repository, corpus: Corpus, seed: int, folder: Path) ->
     vectors, _ = retriever.premises(corpus)
 
     def rank(query: Query, allowed: npt.NDArray[np.bool_]) -> list[int]:
-        mask = torch.from_numpy(allowed)[None]
-        return retriever.nearest(vectors, [_goal(query[0])], mask, _RETRIEVED)[0]
+        return retriever.rank(vectors, [(_goal(query[0]), allowed)], _RETRIEVED)[0]
 
     return rank
 
@@ -217,7 +212,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--train", type=int, default=0, metavar="SEEDS")
     arguments = parser.parse_args()
-    ways = [*SELECTORS, *(("trained", "fused") if arguments.train else ())]
+    ways = ["bm25", *(("trained", "fused") if arguments.train else ())]
     print(f"| {', '.join(_SHOWN)} | premises | theorems | {' | '.join(ways)} | BM25 ms a goal |")
     print("|---" * (4 + len(ways)) + "|")
     premises, together = 0, {way: Found([], 0.0) for way in ways}

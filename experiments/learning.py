@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+import numpy as np
+
 from experiments.file import Arm, ExperimentError, Learning, Letters, Order, Pretrained, TinyModel
 from experiments.lab import Lab, Trial, TrialResult, as_text
 from experiments.lifelong import averages, lifelong_metrics
@@ -24,9 +26,9 @@ from experiments.tasks import asked_alone, base_of, contents, joined, make_tasks
 from pipeline.models.adapters import model_for
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
-from pipeline.models.measures import BOUNDS, metrics_of
-from pipeline.models.retriever.baselines import rank_baselines, rate_rankings
-from pipeline.models.retriever.batches import read_examples
+from pipeline.models.measures import BOUNDS, metrics_of, rate
+from pipeline.models.retriever.baselines import BM25
+from pipeline.models.retriever.batches import asked_of, read_examples
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.learning import learn, measure
@@ -422,9 +424,12 @@ def _by_words(task: TaskData, split: str, config: RetrieverConfig) -> Mapping[st
     """Return BM25's results on a task's split, by the measures' own names."""
     corpus = Corpus(task.dataset / "corpus.jsonl")
     examples = read_examples(task.dataset / config.split / f"{split}.json", corpus)
-    ranked = {"bm25": rank_baselines(corpus, examples, retrieved=config.num_retrieved)["bm25"]}
-    rated = rate_rankings(ranked, examples, retrieved=config.num_retrieved, seed=config.seed)
-    return {name: rated[f"bm25 {name}"] for name in metrics_of(config.num_retrieved)}
+    words, retrieved = BM25(corpus), config.num_retrieved
+    rated = [
+        rate(one.positives, words.rank(query, allowed, retrieved), retrieved=retrieved)
+        for one, (query, allowed) in zip(examples, asked_of(examples, corpus), strict=True)
+    ]
+    return dict(zip(metrics_of(retrieved), np.mean(rated, axis=0).tolist(), strict=True))
 
 
 def _pretrain(experiment: Learning, model: Pretrained, lab: Lab) -> tuple[TaskData, str]:

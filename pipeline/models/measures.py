@@ -36,9 +36,9 @@ def _cuts(retrieved: int) -> tuple[int, ...]:
 METRICS = metrics_of(max(CUTS))
 
 
-BASELINES: Mapping[str, str] = {"bm25": "BM25", "mepo": "MePo", "fused": "with BM25"}
-"""Baselines beside a retriever, by the word before their metrics ("bm25 recall@10"), with their names for people:
-selectors that learn nothing, and the retriever's ranking fused with BM25's.
+BASELINES: Mapping[str, str] = {"bm25": "BM25", "fused": "with BM25"}
+"""Baselines beside a retriever, by the word before their metrics ("bm25 recall@10"), with their names for people: BM25
+alone, and the retriever's ranking fused with BM25's.
 """
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -90,6 +90,12 @@ def dataset_digest(corpus: Corpus, examples: Sequence[Example]) -> str:
         asked = [example.file_path, example.full_name, example.start, example.tactic, example.query]
         digest.update(json.dumps([*asked, example.positives]).encode())
     return digest.hexdigest()
+
+
+def asked_of(examples: Iterable[Example], corpus: Corpus) -> Iterator[tuple[str, npt.NDArray[np.bool_]]]:
+    """Yield the query of each step, with the mask of the premises that its theorem may use."""
+    for example in examples:
+        yield example.query, corpus.accessible(example.file_path, example.start)
 
 
 def _steps(proved: Theorem, corpus: Corpus) -> list[Example]:

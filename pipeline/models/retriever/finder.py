@@ -23,7 +23,6 @@ from pipeline.models.text import query_text
 if TYPE_CHECKING:
     from pipeline.models.retriever.index import Retriever
 
-_AT_ONCE = 64
 _PLACES = 64
 
 
@@ -127,13 +126,6 @@ class Finder:
         return [[*fused(rankings, k)] for rankings in both]
 
     def _nearest(self, asked: Sequence[tuple[str, Place]], k: int) -> list[list[int]]:
-        import torch
-
         assert self._retriever is not None
-        ranked: list[list[int]] = []
-        for start in range(0, len(asked), _AT_ONCE):
-            part = asked[start : start + _AT_ONCE]
-            allowed = torch.from_numpy(np.stack([self._allowed(place) for _, place in part]))
-            queries = [query_text(state) for state, _ in part]
-            ranked += self._retriever.nearest(self._vectors, queries, allowed, k)
-        return ranked
+        queries = ((query_text(state), self._allowed(place)) for state, place in asked)
+        return self._retriever.rank(self._vectors, queries, k)

@@ -17,7 +17,7 @@ anything is ranked, so k premises come back wherever k are accessible.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -31,11 +31,9 @@ import torch
 from torch import Tensor
 
 from pipeline.models.adapters import adapters_of, model_for
-from pipeline.models.datasets import Position
 from pipeline.models.errors import DivergedError, LearningError
 from pipeline.models.libraries import computes_in_bfloat16, device_of, exact_float32, tensors_digest
 from pipeline.models.model_files import read_checkpoint
-from pipeline.models.retriever.batches import Example
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import (
@@ -204,7 +202,9 @@ def embed_blocks(
 
 
 _AT_ONCE = 64
-"""Steps ranked at a time."""
+"""Queries ranked at a time."""
+Asked = tuple[str, npt.NDArray[np.bool_]]
+"""A query and the mask of its allowed premises."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,49 +272,31 @@ class Retriever:
         stored, new = EmbeddingIndex(indices, self).vectors(documents)
         return torch.from_numpy(stored).to(self.encoder.device), new
 
-    def nearest(self, vectors: Tensor, queries: Sequence[str], allowed: Tensor, k: int) -> list[list[int]]:
-        """Return for each query the numbers of its k nearest premises, the nearest first (`top_k`).
-
-        Args:
-            vectors: of the premises.
-            queries: texts.
-            allowed: bool, shape (len(queries), len(vectors)).
-            k: the number.
-
-        Raises:
-            DivergedError: the encoder's weights are damaged.
-        """
-        found = top_k(self.embed(queries), vectors, allowed.to(vectors.device), k)
-        return [numbers.tolist() for numbers, _ in found]
-
     def rank(
         self,
-        corpus: Corpus,
         vectors: Tensor,
-        examples: Sequence[Example],
+        asked: Iterable[Asked],
         k: int,
-        on_batch: Callable[[int, int], object] = lambda _done, _total: None,
+        on_batch: Callable[[int], object] = lambda _done: None,
     ) -> list[list[int]]:
-        """Return for each step the indices of its k nearest accessible premises, the nearest first.
+        """Return for each query the numbers of its k nearest allowed premises, the nearest first (`top_k`).
 
         Args:
-            corpus: of the steps.
-            vectors: of its premises (`premises`).
-            examples: the steps.
+            vectors: of all premises.
+            asked: the queries, each with a mask of its allowed premises.
             k: the length of a ranking.
-            on_batch: takes (steps done, steps in all).
+            on_batch: takes the number of queries done.
 
         Raises:
             DivergedError: the encoder's weights are damaged.
         """
         ranked: list[list[int]] = []
-        for start in range(0, len(examples), _AT_ONCE):
-            part = examples[start : start + _AT_ONCE]
-            places = [(example.file_path, example.start) for example in part]
-            allowed = accessible_masks(corpus, places, vectors.device)
-            queries = [example.query for example in part]
-            ranked += self.nearest(vectors, queries, allowed, k)
-            on_batch(len(ranked), len(examples))
+        left = iter(asked)
+        while part := list(islice(left, _AT_ONCE)):
+            allowed = torch.from_numpy(np.stack([mask for _, mask in part])).to(vectors.device)
+            found = top_k(self.embed([query for query, _ in part]), vectors, allowed, k)
+            ranked += [numbers.tolist() for numbers, _ in found]
+            on_batch(len(ranked))
         return ranked
 
 
@@ -349,17 +331,6 @@ def load_retriever(
 
 _SCORES_AT_ONCE = 1 << 24
 """Scores in memory at a time: 64 MiB of float32."""
-
-
-def accessible_masks(corpus: Corpus, places: Sequence[tuple[str, Position]], device: torch.device) -> Tensor:
-    """Return the premises accessible to theorems at (path, position): bool, shape (len(places), len(corpus))."""
-    files = np.stack([corpus.imported_files(path) for path, _ in places])
-    mask = torch.from_numpy(files).to(device)[:, torch.from_numpy(corpus.file_of_premise).to(device).long()]
-    for row, (path, position) in enumerate(places):
-        own = corpus.before(path, position)
-        if len(own):
-            mask[row, torch.from_numpy(own).to(device)] = True
-    return mask
 
 
 def top_k(

@@ -22,13 +22,14 @@ from pipeline.models.chain import Chain, Step, TrainingResult
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToLearnError
 from pipeline.models.libraries import tensors_digest
-from pipeline.models.measures import Evaluation, by_theorem, metrics_of, rate
+from pipeline.models.measures import Evaluation, by_theorem, metrics_of, rate, summarise
 from pipeline.models.model_files import Checkpoint, versions
 from pipeline.models.replay import replayable, version_before
-from pipeline.models.retriever.baselines import fused, rank_baselines, rate_rankings
+from pipeline.models.retriever.baselines import BM25, fused
 from pipeline.models.retriever.batches import (
     DRAWN,
     Lesson,
+    asked_of,
     dataset_digest,
     read_examples,
     read_lesson,
@@ -184,22 +185,30 @@ def measure(
         )
     retrieved, dataset = config.num_retrieved, dataset_digest(corpus, asked)
     vectors, new = model.premises(corpus, indices)
-    own = model.rank(corpus, vectors, asked, retrieved, on_batch)
+    own = model.rank(vectors, asked_of(asked, corpus), retrieved, lambda done: on_batch(done, len(asked)))
     rankings = {"": own}
     if config.baselines:
-        kept = None if indices is None else indices / f"rankings-{dataset[:16]}-{retrieved}.json"
-        rankings |= rank_baselines(corpus, asked, retrieved=retrieved, kept=kept)
-        rankings["fused"] = [[*fused(both, retrieved)] for both in zip(rankings["bm25"], own, strict=True)]
+        words = BM25(corpus)
+        by_words = [words.rank(query, allowed, retrieved) for query, allowed in asked_of(asked, corpus)]
+        together = [[*fused(both, retrieved)] for both in zip(by_words, own, strict=True)]
+        rankings |= {"bm25": by_words, "fused": together}
+    rated = {
+        name: [
+            rate(one.positives, ranking, retrieved=retrieved) for one, ranking in zip(asked, of, strict=True)
+        ]
+        for name, of in rankings.items()
+    }
+    of_theorems = [(one.file_path, one.full_name) for one in asked]
+    metrics: dict[str, float] = {}
+    for name, rows in rated.items():
+        names = [f"{name} {metric}".lstrip() for metric in metrics_of(retrieved)]
+        metrics |= summarise(rows, of_theorems, seed=config.seed, names=names)
     counted = metrics_of(retrieved).index(_COUNTED)
-    pairs = zip(asked, own, strict=True)
     return Evaluation(
-        metrics=rate_rankings(rankings, asked, retrieved=retrieved, seed=config.seed),
+        metrics=metrics,
         n=len(asked),
         dataset=dataset,
-        scores=by_theorem(
-            [rate(one.positives, ranking, retrieved=retrieved)[counted] for one, ranking in pairs],
-            [(one.file_path, one.full_name) for one in asked],
-        ),
+        scores=by_theorem([row[counted] for row in rated[""]], of_theorems),
         new_embeddings=new,
         seconds=time.monotonic() - started,
     )

@@ -42,7 +42,7 @@ from pipeline.models.libraries import (
 )
 from pipeline.models.measures import METRICS, rate
 from pipeline.models.ranks import any_of, is_first, of_first, place, world
-from pipeline.models.retriever.batches import Batch, Batches, Lesson
+from pipeline.models.retriever.batches import Batch, Batches, Lesson, asked_of
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import (
     Encoder,
@@ -456,7 +456,7 @@ def validate(retriever: Retriever, lesson: Lesson, *, retrieved: int) -> dict[st
         DivergedError: the encoder's weights are no finite numbers.
     """
     vectors, _ = retriever.premises(lesson.corpus)
-    rankings = retriever.rank(lesson.corpus, vectors, lesson.val, retrieved)
+    rankings = retriever.rank(vectors, asked_of(lesson.val, lesson.corpus), retrieved)
     rated = [rate(example.positives, ranked) for example, ranked in zip(lesson.val, rankings, strict=True)]
     mean = dict(zip(METRICS, np.mean(rated, axis=0).tolist(), strict=True))
     return {

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from pipeline.models.errors import CheckpointError, DivergedError, ModelError
-from pipeline.models.retriever.batches import Example
+from pipeline.models.retriever.batches import Example, asked_of
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import load_encoder, load_tokens
@@ -141,7 +141,7 @@ def test_rankings_do_not_depend_on_the_precision_of_training_and_leave_the_mode_
 
     def ask() -> list[list[int]]:
         vectors, _ = retriever.premises(corpus)
-        return retriever.rank(corpus, vectors, [example], 10)
+        return retriever.rank(vectors, asked_of([example], corpus), 10)
 
     plain = ask()
     with torch.autocast("cpu", torch.bfloat16):

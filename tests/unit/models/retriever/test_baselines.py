@@ -1,4 +1,4 @@
-"""The selectors that learn nothing."""
+"""BM25, alone and beside another ranking."""
 
 from __future__ import annotations
 
@@ -12,16 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.models.measures import BOUNDS
 from pipeline.models.retriever.baselines import (
     BM25,
-    MePo,
     fused,
-    rank_baselines,
-    rate_rankings,
     words_of,
 )
-from pipeline.models.retriever.batches import Example
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.finder import Finder, Place
 
@@ -77,38 +72,13 @@ def test_words_are_the_parts_of_names_and_signs() -> None:
     assert words_of("Nat.add_comm (n₁ : ℕ) : a ∣ 12") == ["nat", "add", "comm", "n₁", "ℕ", "a", "∣", "12"]
 
 
-def test_mepo_takes_what_shares_symbols_and_then_what_shares_theirs(corpus: Corpus) -> None:
-    selector, everything = MePo(corpus), np.ones(len(PREMISES), dtype=np.bool_)
-    # By any end of its name, a capital, and signs that are no logic; a hypothesis' name is none.
-    assert selector.symbols("h : length xs = Foo ∧ a ++ b") == {"length", "Foo", "+"}
-    ranked = names(corpus, selector.rank("⊢ gcd a b = c", everything, 100))
-    assert "Nat.gcd_self" in ranked[:2]
-    # It has no symbol of the state; a premise that was taken has one of its own.
-    assert ranked.index("length_is_gcd") < ranked.index("List.length_append")
-    assert selector.rank("⊢ p → q", everything, 100) == []
-
-
-@pytest.mark.parametrize("make", [BM25, MePo])
-def test_only_what_is_allowed_is_ranked_and_no_more_than_asked_for(
-    corpus: Corpus, make: type[BM25] | type[MePo]
-) -> None:
-    selector, state = make(corpus), "⊢ gcd a b + List.length xs = Nat"
+def test_only_what_is_allowed_is_ranked_and_no_more_than_asked_for(corpus: Corpus) -> None:
+    selector, state = BM25(corpus), "⊢ gcd a b + List.length xs = Nat"
     allowed = np.array([True, False] * 3 + [False])
     assert set(selector.rank(state, allowed, 100)) <= {0, 2, 4}
     everything = np.ones(len(PREMISES), dtype=np.bool_)
     for k in range(4):
         assert len(selector.rank(state, everything, k)) == k
-
-
-def test_both_are_measured_as_a_retriever_is(corpus: Corpus) -> None:
-    request = Example("A.lean", "t", (50, 1), 0, "⊢ gcd a a = a", (5,), (5,))
-    ranked = rank_baselines(corpus, [request], retrieved=32)
-    result = rate_rankings(ranked, [request], retrieved=32, seed=1)
-    assert {name.split()[0] for name in result} == {"bm25", "mepo"}
-    assert {name.split()[1] for name in result if not name.endswith(BOUNDS)} == {
-        "recall@1", "recall@5", "recall@10", "recall@32", "mrr", "ndcg@10",
-    }  # fmt: skip
-    assert result["bm25 recall@5"] == result["mepo recall@5"] == 1.0
 
 
 def test_rankings_are_fused_by_reciprocal_ranks() -> None:
@@ -126,7 +96,7 @@ def test_words_find_premises_alone_and_beside_another(corpus: Corpus) -> None:
     assert nothing == []
     other: Any = SimpleNamespace(
         premises=lambda _corpus, _indices: (None, 0),
-        nearest=lambda _vectors, queries, _allowed, _k: [[6, ranked[1]]] * len(queries),
+        rank=lambda _vectors, asked, _k: [[6, ranked[1]] for _ in asked],
     )
     assert Finder(corpus, retriever=other, words=False).rank(requests, 3) == [[6, ranked[1]]] * 2
     both = Finder(corpus, retriever=other).rank(requests, 3)

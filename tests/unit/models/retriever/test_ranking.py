@@ -52,10 +52,10 @@ def test_the_gain_falls_with_the_rank_and_is_a_share_of_the_most_there_is(
 
 
 def test_the_measures_of_baselines_are_told_from_the_model_s() -> None:
-    assert baselines_of({"mrr": 0.5, "bm25 mrr": 0.25, "mepo mrr_low": 0.125, "odd name": 1.0}) == {
+    assert baselines_of({"mrr": 0.5, "bm25 mrr": 0.25, "fused mrr_low": 0.125, "odd name": 1.0}) == {
         "": {"mrr": 0.5, "odd name": 1.0},
         "bm25": {"mrr": 0.25},
-        "mepo": {"mrr_low": 0.125},
+        "fused": {"mrr_low": 0.125},
     }
 
 
