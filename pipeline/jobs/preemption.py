@@ -10,9 +10,8 @@ Around the part that can save, and inside it wherever the state can be resumed:
                 raise preemption.Yielded(f"step {step} is saved")
 
 Outside a region SIGTERM ends a job at once, which is harmless: it resumes from its last save. So does a second SIGTERM
-inside one, except in a process started by a job beside others: the system and the job may both send it one stop. If
-SIGTERM is not a job's (`pipeline.jobs.protocol.run_job`), as in a program that only uses these modules, a region
-changes nothing.
+inside one. If SIGTERM is not a job's (`pipeline.jobs.protocol.run_job`), as in a program that only uses these modules,
+a region changes nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +28,6 @@ CLEANUP_S = 10.0
 
 _asked = False
 _inside = False
-_twice = True
 
 
 class Yielded(SystemExit):
@@ -40,10 +38,10 @@ class Yielded(SystemExit):
         self.saved = saved
 
 
-def arm(*, twice: bool = True) -> None:
-    """Let SIGTERM end this process at once outside a region, and if `twice` the second one inside a region."""
-    global _asked, _inside, _twice
-    _asked, _inside, _twice = False, False, twice
+def arm() -> None:
+    """Let SIGTERM end this process at once outside a region, and the second one inside a region."""
+    global _asked, _inside
+    _asked, _inside = False, False
     signal.signal(signal.SIGTERM, _end)
 
 
@@ -92,6 +90,6 @@ def _end(number: int, _frame: FrameType | None) -> None:
 
 def _ask(number: int, frame: FrameType | None) -> None:
     global _asked  # noqa: PLW0603
-    if _asked and _twice:
+    if _asked:
         _end(number, frame)
     _asked = True

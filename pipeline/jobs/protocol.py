@@ -369,7 +369,7 @@ def run_job(
     Args:
         cls: the class of the job's specification, or one for each kind run by the module.
         work: the job's work.
-        alone: this process is the attempt's first and holds the lock, rather than a child of the first.
+        alone: this process is the attempt's first and holds the lock, rather than a helper of it.
 
     The status is 0, 1 on failure, and `pipeline.jobs.preemption.STATUS` if the job was preempted and saved its state.
     Anything but a JobError is a defect of ours: it is reported as `crashed`, with its traceback on standard error, and
@@ -386,7 +386,7 @@ def run_job(
     # Standard output belongs to the protocol; a stray print of a library must not corrupt it.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    preemption.arm(twice=alone)
+    preemption.arm()
     end_with_the_daemon()
     spec = JobSpec.read(arguments.spec)
     reporter = Reporter(spec, out)

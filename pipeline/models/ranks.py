@@ -61,6 +61,14 @@ def join(device: str, *, timeout_s: float = A_DAY_S) -> None:
     )
 
 
+def leave() -> None:
+    """Part from the other processes, if they have joined; all must ask."""
+    from torch import distributed
+
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
 def start(count: int, kind: str, *, timeout_s: float) -> None:
     """Start this very program again for each further process of a training, by Lightning, and meet them.
 

@@ -23,7 +23,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -47,8 +47,8 @@ from pipeline.models.errors import (
 )
 from pipeline.models.measures import Evaluation
 from pipeline.models.model_files import Checkpoint, weights_of
-from pipeline.models.ranks import is_first, join, world
-from pipeline.models.together import learn_together
+from pipeline.models.ranks import is_first, join, leave, world
+from pipeline.models.together import helped
 from store.domain.identity import short_hash
 from store.errors import LogError
 from store.events.base import BlobRef
@@ -194,11 +194,12 @@ class TrainingJob(abc.ABC, Generic[C, M]):
         """Train the task, or take the model in the specification."""
         folder = self.order.taken
         if folder is None:
-            if world() == 1 and len(self.spec.gpus) > 1:
-                learn_together(len(self.spec.gpus), self.spec.directory / "spec.json", self.reporter.progress)
-                # Their results exist: read them.
             reports = StepReports(self.reporter, f"training on {task.name}")
-            return self.learn(task, reports if is_first() else lambda _done, _total: None)
+            if not is_first():
+                return self.learn(task, lambda _done, _total: None)
+            count, spec = len(self.spec.gpus), self.spec.directory / "spec.json"
+            with helped(count, spec, self.config.device) if count > 1 else nullcontext():
+                return self.learn(task, reports)
         self.reporter.progress(0, 1, f"taking {folder}")
         parent = self.order.parent
         if parent is not None and self.chain.has_adapters(parent):
@@ -221,7 +222,7 @@ class TrainingJob(abc.ABC, Generic[C, M]):
         )
 
     def run(self) -> dict[str, Any]:
-        """Train and measure; return the job's summary. One process of a common training does its part of it alone.
+        """Train and measure; return the job's summary. A process that helps does its part of the training alone.
 
         Raises:
             JobError: an input is missing or damaged.
@@ -231,6 +232,7 @@ class TrainingJob(abc.ABC, Generic[C, M]):
         if world() > 1:
             join(self.config.device)
             self._made(self.task())
+            leave()
             return {}
         task = self.task()
         made = self._made(task)

@@ -207,19 +207,12 @@ def test_a_region_is_nothing_to_a_program_that_is_no_job() -> None:
         assert not preemption.wanted()
 
 
-def test_processes_that_work_together_end_their_region_together_and_may_hear_of_it_twice() -> None:
-    def told_twice() -> None:
-        with preemption.region():
-            signal.raise_signal(signal.SIGTERM)
-            signal.raise_signal(signal.SIGTERM)
-
+def test_processes_that_work_together_end_their_region_together() -> None:
     before = signal.getsignal(signal.SIGTERM)
-    preemption.arm(twice=False)
+    preemption.arm()
     try:
         with pytest.raises(preemption.Yielded), preemption.region(lambda _own: True):
             assert not preemption.wanted(), "another process was asked"
-        with pytest.raises(preemption.Yielded):
-            told_twice()
     finally:
         preemption.arm()
         signal.signal(signal.SIGTERM, before)

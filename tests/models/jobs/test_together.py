@@ -1,65 +1,59 @@
-"""Processes that learn together, as they are started for a job: what becomes of it where one fails or is ended."""
+"""Processes that learn together, as a job starts them: what becomes of them where one fails."""
 
 from __future__ import annotations
 
 import os
-import signal
-import time
-from collections.abc import Callable
+import subprocess
+import sys
 from pathlib import Path
-from threading import Thread
 
 import psutil
 import pytest
 
-from pipeline.jobs.protocol import JobError
-from pipeline.models.together import learn_together
+from pipeline.models import together
+from pipeline.models.ranks import world
 from tests.support.specs import raw_spec
 
 pytestmark = pytest.mark.timeout(300)
 
+JOB = """
+import sys
+from pathlib import Path
+from pipeline.models import together
 
-def test_the_failure_of_one_process_is_the_jobs(tmp_path: Path) -> None:
-    # What each says is longer than a pipe takes at once.
-    long = "x" * 100_000
-    spec = raw_spec("train", {"chain": str(tmp_path), long: 1}, tmp_path, job="train-1", attempt=1)
-    with pytest.raises(JobError, match=f"repository: Field required.*{long}") as caught:
-        learn_together(2, spec.write(), lambda *_: pytest.fail("it did something"))
-    assert (caught.value.reason, caught.value.deterministic) == ("bad_spec", True)
+together._OWN_END_S = 0.1
+with together.helped(2, Path(sys.argv[1]), "cpu"):
+    print("they met")
+"""
 
 
-@pytest.mark.parametrize(
-    ("end", "error", "text"),
-    [
-        (
-            psutil.Process.kill,
-            JobError,
-            r"of 2 processes that learned together one ended by itself: \[-9, -9\]",
-        ),
-        (lambda _: os.kill(os.getpid(), signal.SIGTERM), SystemExit, "143"),
-    ],
-    ids=["one is killed", "the job is told to end"],
-)
-def test_the_processes_end_together(
-    tmp_path: Path, end: Callable[[psutil.Process], None], error: type[BaseException], text: str
+def test_a_job_that_waits_for_a_process_that_failed_ends_and_its_log_has_the_reason(tmp_path: Path) -> None:
+    spec = raw_spec("train", {"chain": str(tmp_path)}, tmp_path, job="train-1", attempt=1)
+    job = subprocess.run(
+        [sys.executable, "-c", JOB, str(spec.write())], capture_output=True, text=True, check=False
+    )
+    assert job.returncode == 1
+    reason, ended = job.stdout, job.stderr.splitlines()[-1]
+    assert "repository: Field required" in reason
+    assert "they met" not in reason
+    assert ended == "of the processes that learned together number 1 ended with 1: its reason is above"
+
+
+def test_the_processes_end_with_the_job_s_own_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = tmp_path / "spec.json"
     os.mkfifo(spec)  # they wait for its content
-    ours, before = psutil.Process(), signal.getsignal(signal.SIGTERM)
+    ours = psutil.Process()
     others = {one.pid for one in ours.children()}
 
-    def started() -> list[psutil.Process]:
-        return [one for one in ours.children() if one.pid not in others]
+    def fail(_device: str) -> None:
+        assert world() == 3
+        assert len(ours.children()) == len(others) + 2
+        raise MemoryError
 
-    def end_one() -> None:
-        while len(started()) < 2:
-            time.sleep(0.01)
-        end(started()[0])
-
-    ending = Thread(target=end_one)
-    ending.start()
-    with pytest.raises(error, match=text):
-        learn_together(2, spec, lambda *_: pytest.fail("it did something"))
-    ending.join()
-    assert not started()
-    assert signal.getsignal(signal.SIGTERM) is before
+    monkeypatch.setattr(together, "join", fail)
+    with pytest.raises(MemoryError), together.helped(3, spec, "cpu"):
+        pytest.fail("it did something")
+    assert {one.pid for one in ours.children()} == others
+    assert world() == 1
