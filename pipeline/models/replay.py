@@ -1,96 +1,87 @@
-"""Replay: rows of earlier tasks, learned again beside a new task's; of every model.
+"""The rows of a training on a task: its own, and replayed ones of earlier tasks.
 
-The rows come out of the frozen datasets of the earlier tasks, which are a job's inputs like its own: the log's content
-when each was learned. Each repository has the same share, whatever its size: the same number of each is drawn once for
-a task, and the repositories take turns.
+Replayed rows come out of the frozen datasets of the earlier tasks, which are a job's inputs like its own: the log's
+content when each was learned. Each repository has the same share, whatever its size: the same number of each is drawn
+once for a task, and the repositories take turns.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple
+from collections import Counter
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice, zip_longest
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from pipeline.models.config import Config
+from pipeline.models.config import Config, RowsConfig
 from pipeline.models.datasets import TaskData
 
 T = TypeVar("T")
-_CHOICE, _TURNS, _DRAWS, _ORDER = 3, 4, 5, 6
+K = TypeVar("K", bound=Hashable)
+_CHOICE, _ORDER = 3, 6
 """Separate the streams of random numbers, also from those of a retriever's batches."""
 
 
-class Replay(Generic[T]):
-    """Rows of earlier tasks, by the task's name; `T` is a frozen dataclass."""
+@dataclass(frozen=True, slots=True)
+class Lesson(Generic[T]):
+    """The rows of a training: the task's own, and replayed ones, each with its task's name."""
 
-    def __init__(self, rows: Mapping[str, Sequence[T]], *, seed: int) -> None:
-        """Args:
-        rows: of each task; a task without any counts as none.
-        seed: of the draws.
-        """
-        self.tasks = {name: tuple(own) for name, own in rows.items() if own}
-        self._seed = seed
+    own: tuple[T, ...]
+    replayed: tuple[tuple[str, T], ...]
 
-    @classmethod
-    def of_tasks(
-        cls,
-        earlier: Sequence[TaskData],
-        read: Callable[[TaskData, int], Sequence[T]],
-        *,
-        size: int,
-        seed: int,
-    ) -> Self:
-        """Choose the rows for a task from earlier ones; of several of one name the last counts.
+    @property
+    def rows(self) -> tuple[T, ...]:
+        """All rows, the task's own first."""
+        return (*self.own, *(row for _, row in self.replayed))
 
-        Args:
-            earlier: the tasks.
-            read: returns at most a number of rows of a task's training split (`chosen`).
-            size: rows in all; 0: none, and nothing is read.
-            seed: of the choice.
+    def counts(self) -> dict[str, int]:
+        """Return the number of replayed rows of each task."""
+        return dict(Counter(name for name, _ in self.replayed))
 
-        Raises:
-            LearningError: a dataset cannot be read.
-        """
-        named = {one.name: one for one in earlier} if size else {}
-        each = max(1, size // max(1, len(named)))
-        return cls({name: read(one, each) for name, one in named.items()}, seed=seed)
 
-    def __bool__(self) -> bool:
-        return bool(self.tasks)
+def lesson(
+    task: str,
+    own: Mapping[K, T],
+    known: Collection[K] | None,
+    earlier: Mapping[str, Callable[[], Mapping[K, T]]],
+    config: RowsConfig,
+    *,
+    but: Collection[K] = (),
+) -> Lesson[T]:
+    """Return the rows to learn for a task. All rows are by content: none is learned twice.
 
-    def digest(self) -> str:
-        """Return the SHA-256 of the rows."""
-        content = [[name, [astuple(row) for row in own]] for name, own in self.tasks.items()]  # type: ignore[call-overload]  # see the class
-        return hashlib.sha256(json.dumps(content).encode()).hexdigest()
-
-    def turn(self, number: int) -> str:
-        """Return the task for a turn: each once in a round, in an order that changes."""
-        names = tuple(self.tasks)
-        rng = _random(self._seed, _TURNS, number // len(names))
-        return names[int(rng.permutation(len(names))[number % len(names)])]
-
-    def draws(self, step: int) -> np.random.Generator:
-        """Return the random numbers of a step."""
-        return np.random.Generator(np.random.Philox(key=[self._seed, _DRAWS], counter=[0, 0, 0, step]))
-
-    def beside(self, new: int, share: float) -> list[tuple[str, T]]:
-        """Return rows to learn beside new ones, each with its task's name; none twice.
-
-        Args:
-            new: the number of new rows.
-            share: of all rows, new and replayed, that of the replayed ones, below 1; less if there are too few.
-        """
-        wanted = round(new * share / (1 - share))
-        shuffled = [
-            [(name, own[at]) for at in _random(self._seed, _ORDER, number).permutation(len(own))]
-            for number, (name, own) in enumerate(self.tasks.items())
+    Args:
+        task: its name.
+        own: its rows.
+        known: the contents that an earlier version of the task had. They are replayed, and not learned again
+            (`RowsConfig.only_new`), if the new rows fill a batch. None: there was none.
+        earlier: reads the rows to replay of each task, an earlier version of this one among them, by its name.
+        config: has the number and the share of replayed rows.
+        but: contents that are not replayed.
+    """
+    new = {content: row for content, row in own.items() if content not in (known or ())}
+    again = known is None or not config.only_new or len(new) < config.batch_size
+    learned = own if again else new
+    names = [name for name in earlier if name != task or not again]
+    wanted = round(len(learned) * config.replay_share / (1 - config.replay_share))
+    drawn: dict[str, Sequence[T]] = {}
+    for name in names if wanted and config.replay_size else ():
+        left = [
+            row for content, row in earlier[name]().items() if content not in learned and content not in but
         ]
-        in_turn = (one for turn in zip_longest(*shuffled) for one in turn if one is not None)
-        return list(islice(in_turn, wanted))
+        drawn[name] = chosen(left, max(1, config.replay_size // len(names)), config.seed)
+    return Lesson(tuple(learned.values()), tuple(islice(_in_turn(drawn, config.seed), wanted)))
+
+
+def _in_turn(rows: Mapping[str, Sequence[T]], seed: int) -> list[tuple[str, T]]:
+    """Return the rows of tasks in a random order, in which the tasks take turns, each with its task's name."""
+    shuffled = [
+        [(name, own[at]) for at in random_numbers(seed, _ORDER, number).permutation(len(own))]
+        for number, (name, own) in enumerate(rows.items())
+    ]
+    return [one for turn in zip_longest(*shuffled) for one in turn if one is not None]
 
 
 def replayable(task: TaskData, earlier: Sequence[TaskData], config: Config) -> list[TaskData]:
@@ -107,10 +98,11 @@ def chosen(rows: Sequence[T], most: int, seed: int) -> Sequence[T]:
     """Return at most `most` rows, each with the same chance, in their order."""
     if len(rows) <= most:
         return rows
-    places = _random(seed, _CHOICE).choice(len(rows), most, replace=False)
+    places = random_numbers(seed, _CHOICE).choice(len(rows), most, replace=False)
     return [rows[place] for place in np.sort(places)]
 
 
-def _random(seed: int, stream: int, number: int = 0) -> np.random.Generator:
+def random_numbers(seed: int, stream: int, number: int = 0) -> np.random.Generator:
+    """Return the random numbers of a stream at a number: of a step, or of a task."""
     counter: Any = [0, 0, 0, number]
     return np.random.Generator(np.random.Philox(key=[seed, stream], counter=counter))

@@ -12,12 +12,14 @@ none. A job started again continues from the last saved step.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from pipeline.jobs.protocol import JobSpec, Reporter
 from pipeline.jobs.specs import TrainSpec
+from pipeline.lean.tactic_text import Step
+from pipeline.models import replay
 from pipeline.models.config import ProgressConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToLearnError
@@ -26,7 +28,6 @@ from pipeline.models.model_files import Checkpoint
 from pipeline.models.progress.model import ProgressModel
 from pipeline.models.progress.steps import Dataset, Row, digest_of, held_back, read_split
 from pipeline.models.progress.training import ProgressTraining
-from pipeline.models.replay import Replay, chosen, version_before
 from pipeline.models.running import Reports, make_checkpoint
 from pipeline.models.training_job import OnStep, TrainingJob
 from store.events.models import ModelKind
@@ -46,38 +47,25 @@ def lesson(
     Args:
         task: with a dataset in LeanDojo's form.
         config: has the number of replayed rows.
-        earlier: the tasks to replay. The rows of an earlier version of the task, one of the same name, are not learned
-            again, only replayed (`ProgressConfig.only_new`), if the new rows fill a batch.
+        earlier: the tasks to replay (`pipeline.models.replay.lesson`).
 
     Raises:
-        DatasetError: a dataset cannot be used.
+        DatasetError: a dataset cannot be used. NothingToLearnError: it has no step on the training side.
     """
 
-    def side(one: TaskData, name: str) -> list[Row]:
-        return read_split(one.dataset / config.split / f"{name}.json")
+    def read(one: TaskData, side: str) -> dict[Step, Row]:
+        return {row.step: row for row in read_split(one.dataset / config.split / f"{side}.json")}
 
-    train, val = side(task, "train"), side(task, "val")
+    train, held_out = read(task, "train"), read(task, "val")
     if not train:
         raise NothingToLearnError(f"{task.name} has no step to learn from on the training side")
-    own = (
-        Dataset(tuple(train), tuple(val)) if val else held_back(train, eval_ratio=_HELD_OUT, seed=config.seed)
-    )
-    before = version_before(task, earlier) if config.only_new else None
-    known = set() if before is None else {row.step for row in side(before, "train")}
-    new = tuple(row for row in own.train if row.step not in known)
-    again = before is None or len(new) < config.batch_size
-    learned = own.train if again else new
-    taken = {row.step for row in (*learned, *own.held_out)}
-
-    def chosen_of(one: TaskData, most: int) -> Sequence[Row]:
-        return chosen([row for row in side(one, "train") if row.step not in taken], most, config.seed)
-
-    tasks = [one for one in earlier if one.name != task.name or not again]
-    size = config.replay_size if config.replay_share else 0
-    replay: Replay[Row] = Replay.of_tasks(tasks, chosen_of, size=size, seed=config.seed)
-    replayed = replay.beside(len(learned), config.replay_share)
-    rows = (*learned, *(row for _, row in replayed))
-    return Dataset(rows, own.held_out), dict(Counter(name for name, _ in replayed))
+    if not held_out:
+        parts = held_back(tuple(train.values()), eval_ratio=_HELD_OUT, seed=config.seed)
+        train, held_out = ({row.step: row for row in part} for part in (parts.train, parts.held_out))
+    rows_of = {one.name: partial(read, one, "train") for one in earlier}
+    known = rows_of[task.name]() if task.name in rows_of else None
+    given = replay.lesson(task.name, train, known, rows_of, config, but=held_out)
+    return Dataset(given.rows, tuple(held_out.values())), given.counts()
 
 
 def evaluate(

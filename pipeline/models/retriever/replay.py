@@ -10,15 +10,16 @@ are kept, and `_AROUND` times as many others as a row has negatives, drawn for e
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToLearnError
-from pipeline.models.replay import Replay, chosen
+from pipeline.models.replay import chosen, random_numbers
 from pipeline.models.retriever.batches import (
     Batch,
     Batches,
@@ -32,8 +33,8 @@ from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import Tokens
 
 _AROUND = 2
-_NEGATIVES = 7
-"""Separates this stream of random numbers from `pipeline.models.replay`'s."""
+_TURNS, _DRAWS, _NEGATIVES = 4, 5, 7
+"""Separate the streams of random numbers, also from `pipeline.models.replay`'s."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,15 +51,20 @@ class Draw(Protocol):
     def __call__(self, step: int, *, rank: int, world: int) -> Batch: ...
 
 
-class ReplayRows(Replay[ReplayPair]):
+class ReplayRows:
     """Pairs of earlier tasks, by the task's name."""
 
     def __init__(
         self, rows: Mapping[str, Sequence[ReplayPair]], corpora: Mapping[str, Corpus], *, seed: int
     ) -> None:
-        """As `Replay`; `corpora` are the premises of each task's rows."""
-        super().__init__(rows, seed=seed)
+        """Args:
+        rows: of each task; a task without any counts as none.
+        corpora: the premises of each task's rows.
+        seed: of the draws.
+        """
+        self.tasks = {name: tuple(own) for name, own in rows.items() if own}
         self._corpora = corpora
+        self._seed = seed
 
     @classmethod
     def of(cls, earlier: Sequence[TaskData], config: RetrieverConfig) -> ReplayRows:
@@ -67,19 +73,28 @@ class ReplayRows(Replay[ReplayPair]):
         Raises:
             LearningError: a dataset cannot be read.
         """
+        named = {one.name: one for one in earlier} if config.replay_size else {}
+        most = max(1, config.replay_size // max(1, len(named)))
+        rows: dict[str, Sequence[ReplayPair]] = {}
         corpora: dict[str, Corpus] = {}
-
-        def read(task: TaskData, most: int) -> Sequence[ReplayPair]:
-            rows, corpora[task.name] = _chosen(task, most, config)
-            return rows
-
-        rows = Replay.of_tasks(earlier, read, size=config.replay_size, seed=config.seed).tasks
+        for name, task in named.items():
+            rows[name], corpora[name] = _chosen(task, most, config)
         return cls(rows, corpora, seed=config.seed)
+
+    def __bool__(self) -> bool:
+        return bool(self.tasks)
 
     def digest(self) -> str:
         """Return the SHA-256 of the rows and of the premises beside them."""
-        parts = [super().digest(), *(dataset_digest(self._corpora[name], ()) for name in self.tasks)]
+        content = [[name, [astuple(row) for row in own]] for name, own in self.tasks.items()]
+        parts = [json.dumps(content), *(dataset_digest(self._corpora[name], ()) for name in self.tasks)]
         return hashlib.sha256("".join(parts).encode()).hexdigest()
+
+    def turn(self, number: int) -> str:
+        """Return the task for a turn: each once in a round, in an order that changes."""
+        names = tuple(self.tasks)
+        rng = random_numbers(self._seed, _TURNS, number // len(names))
+        return names[int(rng.permutation(len(names))[number % len(names)])]
 
     def batches(self, tokens: Tokens, config: RetrieverConfig) -> dict[str, Batches]:
         """Return the maker of each task's batches; a pair's number is its place among the task's rows."""
@@ -98,7 +113,7 @@ class ReplayRows(Replay[ReplayPair]):
         As many as make the share of the step's pairs, with small batches at least one, or all there are.
         """
         count = max(1, round(config.batch_size * config.replay_share))
-        own, rng = batches[self.turn(step)], self.draws(step)
+        own, rng = batches[self.turn(step)], random_numbers(self._seed, _DRAWS, step)
         numbers = rng.choice(len(own.pairs), min(count, len(own.pairs)), replace=False)
         return own.of(numbers, rng, rank=rank, world=world)
 
@@ -117,7 +132,7 @@ def _chosen(task: TaskData, most: int, config: RetrieverConfig) -> tuple[Sequenc
         negatives=_AROUND * config.num_negatives,
         in_file=_AROUND * config.num_in_file_negatives,
     )
-    rng = np.random.Generator(np.random.Philox(key=[config.seed, _NEGATIVES]))
+    rng = random_numbers(config.seed, _NEGATIVES)
     needed = {index for example, _ in pairs for index in example.proof}
     needed.update(index for pair in pairs for index in sampler.draw(*pair, rng))
     kept = np.array(sorted(needed), dtype=np.int64)

@@ -1,8 +1,9 @@
 """Train a tactic model on a task on top of a checkpoint, measure it on people's steps; the job `train_tactics`.
 
-The configuration is a `TacticsConfig`. The task's dataset is in LeanDojo's form; training reads its training split
-only, our own verified proofs, and rows of earlier tasks (`pipeline.models.tactics.lesson`). A job started again
-continues from the last saved step.
+The configuration is a `TacticsConfig`. The rows are the steps of the task's training split and those of our own
+accepted proofs of its repository (`pipeline.models.tactics.accepted`): expert iteration. Beside them rows of earlier
+tasks are replayed (`pipeline.models.replay`), with accepted proofs of their repositories. A job started again continues
+from the last saved step.
 
 Measures, all in 0..1, each with the bounds of its bootstrap interval, "…_low" and "…_high"; a split without a tactic
 step has none:
@@ -19,17 +20,21 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, ClassVar
 
 from pipeline.jobs.protocol import JobSpec, Reporter
+from pipeline.models import replay
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
+from pipeline.models.errors import NothingToLearnError
 from pipeline.models.libraries import device_of, inference_dtype
 from pipeline.models.measures import Evaluation, by_theorem, summarise
 from pipeline.models.model_files import Checkpoint
+from pipeline.models.replay import Lesson, replayable
 from pipeline.models.running import Reports, make_checkpoint
+from pipeline.models.tactics.accepted import NO_SIDE, AcceptedProofs, count_proofs, read_accepted
 from pipeline.models.tactics.generate import Generator
-from pipeline.models.tactics.lesson import lesson
 from pipeline.models.tactics.models import TacticModel, load_model
 from pipeline.models.tactics.requests import Decoding, Request
 from pipeline.models.tactics.rows import (
@@ -102,6 +107,78 @@ def comparable(tactic: str) -> str:
     return "\n".join(line[: len(line) - len(rest)] + " ".join(rest.split()) for line, rest in lines)
 
 
+def lesson(
+    task: TaskData, config: TacticsConfig, earlier: Sequence[TaskData] = ()
+) -> tuple[Lesson[Row], dict[str, Any]]:
+    """Return the rows to learn for a task and to replay, and a checkpoint's description of them.
+
+    Args:
+        task: with a dataset in LeanDojo's form, and accepted proofs beside it.
+        config: has the number of replayed rows.
+        earlier: the tasks to replay (`pipeline.models.replay.lesson`). With LoRA by repository no other is replayed.
+
+    Raises:
+        LearningError: a dataset cannot be used.
+    """
+    ours = read_accepted(task.dataset)
+    if config.split != "random":
+        of_no_side = count_proofs(row for rows in ours.rows.values() for row in rows)
+        ours = AcceptedProofs({}, {**ours.left_out, NO_SIDE: of_no_side})
+    before = {one.name: one.dataset for one in replayable(task, earlier, config)}
+
+    def rows_of(name: str, accepted: AcceptedProofs) -> dict[tuple[str, str], Row]:
+        """Return an earlier task's rows with accepted proofs; a repository may have these alone."""
+        try:
+            traced = read_rows(before[name] / config.split / "train.json").rows if name in before else ()
+        except NothingToLearnError:
+            traced = ()
+        return _by_content((*traced, *accepted.rows.get(name, ())))
+
+    names = before if config.lora_by_repository else {**before, **ours.rows}
+    read = read_rows(task.dataset / config.split / "train.json")
+    given = replay.lesson(
+        task.name,
+        _by_content((*read.rows, *ours.rows.get(task.name, ()))),
+        rows_of(task.name, read_accepted(before[task.name])) if task.name in before else None,
+        # Accepted proofs as the log has them now: one refuted since is not replayed.
+        {name: partial(rows_of, name, ours) for name in names},
+        config,
+    )
+    about = {
+        "steps": len(given.own),
+        "skipped": dict(read.skipped),
+        "accepted": {"proofs": count_proofs(given.rows), "left_out": dict(ours.left_out)},
+        "replayed": given.counts(),
+    }
+    return given, about
+
+
+def _by_content(rows: Sequence[Row]) -> dict[tuple[str, str], Row]:
+    """Return rows by content, the first one of each."""
+    found: dict[tuple[str, str], Row] = {}
+    for row in rows:
+        found.setdefault((row.state, row.tactic), row)
+    return found
+
+
+def shown(
+    given: Lesson[Row],
+    premises: RowPremises,
+    task: TaskData,
+    config: TacticsConfig,
+    earlier: Sequence[TaskData],
+) -> tuple[Row, ...]:
+    """Return all rows of a lesson with premises of their own repositories, as far as these have datasets."""
+    tasks = {one.name: one for one in earlier}
+    result = premises.shown(given.own, task, dropout=config.premise_dropout, seed=config.seed)
+    for name in given.counts():
+        rows = tuple(row for of, row in given.replayed if of == name)
+        if name in tasks:
+            rows = premises.shown(rows, tasks[name], dropout=config.premise_dropout, seed=config.seed)
+        result += rows
+    return result
+
+
 def premised(premises: RowPremises, shown: Sequence[Row]) -> dict[str, Any]:
     """Return a checkpoint's description of the premises of its rows."""
     return {"premises": {"of": premises.name, "rows": sum(bool(row.premises) for row in shown)}}
@@ -130,7 +207,8 @@ class TacticsJob(TrainingJob[TacticsConfig, TacticModel]):
 
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
         config, premises = self.config, self._premises
-        given = lesson(task, config, self.replayed)
+        earlier = self.replayed
+        given, about = lesson(task, config, earlier)
         data = digest_of(given.rows)
         if premises.name:
             data = hashlib.sha256(f"{data} {premises.name}".encode()).hexdigest()
@@ -141,11 +219,11 @@ class TacticsJob(TrainingJob[TacticsConfig, TacticModel]):
             training.warmup_steps = WARMUP
             return training
 
-        def rows() -> tuple[Sequence[Row], dict[str, Any]]:
-            shown = given.shown(premises, task, config)
-            return shown, {"rows": given.about(), **premised(premises, shown)}
+        def learned() -> tuple[Sequence[Row], dict[str, Any]]:
+            rows = shown(given, premises, task, config, earlier)
+            return rows, {"rows": about, **premised(premises, rows)}
 
-        return make_checkpoint(self.chain, step, begin, rows, save_minutes=config.save_minutes)
+        return make_checkpoint(self.chain, step, begin, learned, save_minutes=config.save_minutes)
 
     def load(self, source: str) -> TacticModel:
         device = device_of(self.config.device)

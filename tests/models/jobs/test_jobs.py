@@ -228,7 +228,7 @@ def test_a_later_task_replays_the_earlier_one_s_training_split(learned: Learned)
     )
     if model == "tactics":
         one, two = one["rows"], two["rows"]
-        assert two["accepted"] == {"proofs": 0, "steps": 0, "left_out": {}}
+        assert two["accepted"] == {"proofs": 0, "left_out": {}}
     assert (one["replayed"], list(two["replayed"])) == ({}, [FIRST])
     new = two["steps"] if model == "tactics" else two["fitted"]["rows"] - two["replayed"][FIRST]
     assert two["replayed"][FIRST] == round(new / 3), "a quarter of all rows"
@@ -443,7 +443,7 @@ def test_our_own_verified_proofs_are_rows_of_the_job_and_what_is_held_out_is_cou
     (row,) = read_accepted(dataset).rows[FIRST]
     assert (row.proof, row.state, row.tactic) == (found.proof, f"⊢ {ours} = {ours}", "trivial")
     about = Chain(bench.chain("tactics")).read(made.summary["checkpoint"]).about["rows"]
-    assert about["accepted"] == {"proofs": 1, "steps": 1, "left_out": {"held_out": 1}}
+    assert about["accepted"] == {"proofs": 1, "left_out": {"held_out": 1}}
     assert not [path for path in dataset.parent.iterdir() if path != dataset]
 
 

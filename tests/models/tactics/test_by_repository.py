@@ -22,8 +22,7 @@ from pipeline.models.errors import ConfigError, ModelError
 from pipeline.models.model_files import Checkpoint, file_digest, files_in
 from pipeline.models.tactics.accepted import AcceptedProofs, write_accepted
 from pipeline.models.tactics.generate import load_generator
-from pipeline.models.tactics.job import TacticsJob
-from pipeline.models.tactics.lesson import lesson
+from pipeline.models.tactics.job import TacticsJob, lesson
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Decoding, Request
 from pipeline.models.tactics.rows import Row
@@ -35,13 +34,19 @@ TACTICS = {ONE: "intro h", TWO: "exact id"}
 
 
 def task(root: Path, name: str, *, theorems: int = 8, states: Sequence[str] = (GOAL,)) -> TaskData:
-    """Return a repository whose every proof is of one state, and closes it by the repository's own tactic."""
+    """Return a repository whose every proof is of these states, and closes them by the repository's own tactic.
+
+    All proofs but the first have a hypothesis of their own.
+    """
     proved = [
         {
             "url": f"https://{name}", "commit": "a" * 40, "file_path": "A.lean", "full_name": f"t{number}",
             "theorem_statement": None, "start": [number + 1, 1], "end": [number + 1, 9],
             "traced_tactics": [
-                {"tactic": TACTICS[name], "annotated_tactic": ["", []], "state_before": state, "state_after": ""}
+                {
+                    "tactic": TACTICS[name], "annotated_tactic": ["", []], "state_after": "",
+                    "state_before": f"h : {number}\n{state}" if number else state,
+                }
                 for state in states
             ],
         }
@@ -180,10 +185,10 @@ def test_nothing_of_other_repositories_is_replayed(tmp_path: Path, learned: Lear
     one, two = (task(tmp_path, name, states=("⊢ p", "⊢ q")) for name in (ONE, TWO))
     write_accepted(two.dataset, AcceptedProofs({ONE: ACCEPTED, TWO: ACCEPTED}))
     before = TaskData(TWO, learned.tasks[1].dataset)
-    alone = lesson(two, learned.config, [one, before])
+    alone, _ = lesson(two, learned.config, [one, before])
     assert {name for name, _ in alone.replayed} == {TWO}
     assert [row.proof for row in alone.own].count("p" * 16) == 1
-    shared = lesson(two, replace(learned.config, lora_by_repository=False), [one, before])
+    shared, _ = lesson(two, replace(learned.config, lora_by_repository=False), [one, before])
     assert {name for name, _ in shared.replayed} == {ONE, TWO}
 
 

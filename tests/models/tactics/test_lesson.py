@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,9 +12,10 @@ import pytest
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError
+from pipeline.models.replay import Lesson
 from pipeline.models.tactics.accepted import AcceptedProofs, write_accepted
-from pipeline.models.tactics.lesson import lesson
-from pipeline.models.tactics.rows import Row, RowPremises, Rows, read_rows
+from pipeline.models.tactics.job import lesson, shown
+from pipeline.models.tactics.rows import Row, RowPremises
 from tests.support.retrieval import step, theorem
 
 CONFIG = TacticsConfig(batch_size=2, replay_share=0.5)
@@ -57,46 +57,50 @@ def ours(*of: tuple[str, int]) -> AcceptedProofs:
     )
 
 
+def rows_for(task: TaskData, earlier: Sequence[TaskData] = (), config: TacticsConfig = CONFIG) -> Lesson[Row]:
+    given, _ = lesson(task, config, earlier)
+    return given
+
+
 def of_proofs(rows: Sequence[Row]) -> list[str]:
     return [row.proof for row in rows if row.proof]
 
 
 def test_a_first_task_without_proofs_of_our_own_is_its_trace(tmp_path: Path) -> None:
-    given = lesson(task(tmp_path, "A", 5), CONFIG)
+    given = rows_for(task(tmp_path, "A", 5))
     assert len(given.own) == 5
     assert given.replayed == ()
     assert given.rows == given.own
 
 
 def test_our_own_accepted_proofs_are_rows_of_the_task_and_say_so(tmp_path: Path) -> None:
-    given = lesson(task(tmp_path, "A", 5, proofs=ours(("A", 2), ("B", 1))), CONFIG)
+    given, about = lesson(task(tmp_path, "A", 5, proofs=ours(("A", 2), ("B", 1))), CONFIG)
     assert of_proofs(given.own) == ["A-0", "A-1"]
-    about = given.about()
-    assert about["accepted"] == {"proofs": 3, "steps": 3, "left_out": {"held_out": 1}}
+    assert about["accepted"] == {"proofs": 3, "left_out": {"held_out": 1}}
     assert (about["steps"], about["replayed"]) == (7, {"B": 1})
 
 
 def test_a_step_that_people_wrote_too_is_learned_once(tmp_path: Path) -> None:
     (row,) = ours(("A", 1)).rows["A"]
     same = AcceptedProofs({"A": (replace(row, state="⊢ A 3", tactic="exact a 3"),)})
-    given = lesson(task(tmp_path, "A", 5, proofs=same), CONFIG)
+    given = rows_for(task(tmp_path, "A", 5, proofs=same))
     assert len(given.own) == 5
     assert of_proofs(given.own) == []
 
 
 def test_every_earlier_repository_is_replayed_alike_whatever_its_size(tmp_path: Path) -> None:
     earlier = [task(tmp_path, "Small", 40), task(tmp_path, "Large", 400)]
-    given = lesson(task(tmp_path, "New", 40), CONFIG, earlier)
-    assert given.about()["replayed"] == {"Small": 20, "Large": 20}, "as many as are new, by replay_share"
+    given = rows_for(task(tmp_path, "New", 40), earlier)
+    assert given.counts() == {"Small": 20, "Large": 20}, "as many as are new, by replay_share"
     assert len({row.state for _, row in given.replayed}) == 40
-    again = lesson(TaskData("New", tmp_path / "New-40"), CONFIG, earlier)
+    again = rows_for(TaskData("New", tmp_path / "New-40"), earlier)
     assert again.replayed == given.replayed, "drawn by the seed alone"
 
 
 @pytest.mark.parametrize("changes", [{"replay_share": 0.0}, {"replay_size": 0}])
 def test_replay_can_be_switched_off(tmp_path: Path, changes: dict[str, float]) -> None:
     config = TacticsConfig.from_dict({**CONFIG.to_dict(), **changes})
-    assert lesson(task(tmp_path, "New", 9), config, [task(tmp_path, "Old", 9)]).replayed == ()
+    assert rows_for(task(tmp_path, "New", 9), [task(tmp_path, "Old", 9)], config).replayed == ()
 
 
 def test_a_share_that_leaves_nothing_new_is_refused() -> None:
@@ -104,43 +108,25 @@ def test_a_share_that_leaves_nothing_new_is_refused() -> None:
         TacticsConfig(replay_share=1.0)
 
 
-def test_what_we_found_ourselves_is_replayed_first(tmp_path: Path) -> None:
-    config = replace(CONFIG, replay_size=6)
-    given = lesson(task(tmp_path, "New", 20, proofs=ours(("Old", 4))), config, [task(tmp_path, "Old", 50)])
-    assert Counter(bool(row.proof) for _, row in given.replayed) == {True: 4, False: 2}
-
-
 def test_a_proof_that_was_refuted_since_is_not_replayed(tmp_path: Path) -> None:
     earlier = [task(tmp_path, "Old", 5, proofs=ours(("Old", 4)))]
-    given = lesson(task(tmp_path, "New", 20, proofs=ours()), CONFIG, earlier)
+    given = rows_for(task(tmp_path, "New", 20, proofs=ours()), earlier)
     assert of_proofs([row for _, row in given.replayed]) == []
 
 
 def test_a_repository_that_grew_is_trained_on_what_is_new_and_the_rest_is_replayed(tmp_path: Path) -> None:
     before = task(tmp_path, "A", 20, proofs=ours(("A", 1)))
-    given = lesson(task(tmp_path, "A", 23, proofs=ours(("A", 2))), CONFIG, [before])
+    given = rows_for(task(tmp_path, "A", 23, proofs=ours(("A", 2))), [before])
     assert [row.state for row in given.own] == ["⊢ A 20", "⊢ A 21", "⊢ A 22", "⊢ our A 1"]
     assert len(given.replayed) == 4
     assert not {row.state for _, row in given.replayed} & {row.state for row in given.own}
-    whole = lesson(TaskData("A", tmp_path / "A-23"), replace(CONFIG, only_new=False), [before])
+    whole = rows_for(TaskData("A", tmp_path / "A-23"), [before], replace(CONFIG, only_new=False))
     assert (len(whole.own), whole.replayed) == (25, ())
 
 
 def test_less_than_a_batch_that_is_new_is_learned_with_all_the_rest(tmp_path: Path) -> None:
-    given = lesson(task(tmp_path, "A", 21), CONFIG, [task(tmp_path, "A", 20)])
+    given = rows_for(task(tmp_path, "A", 21), [task(tmp_path, "A", 20)])
     assert (len(given.own), given.replayed) == (21, ())
-
-
-def test_what_came_before_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read: list[str] = []
-
-    def counted(path: Path) -> Rows:
-        read.append(path.parent.parent.name)
-        return read_rows(path)
-
-    monkeypatch.setattr("pipeline.models.tactics.lesson.read_rows", counted)
-    lesson(task(tmp_path, "A", 23), CONFIG, [task(tmp_path, "B", 5), task(tmp_path, "A", 20)])
-    assert sorted(read) == ["A-20", "A-23", "B-5"]
 
 
 def test_in_the_split_by_premises_none_of_our_own_proofs_is_learned_and_they_are_counted(
@@ -148,17 +134,18 @@ def test_in_the_split_by_premises_none_of_our_own_proofs_is_learned_and_they_are
 ) -> None:
     result = task(tmp_path, "A", 5, proofs=ours(("A", 2), ("B", 1)))
     (result.dataset / "random").rename(result.dataset / "novel_premises")
-    given = lesson(result, replace(CONFIG, split="novel_premises"))
+    given, about = lesson(result, replace(CONFIG, split="novel_premises"))
     assert (len(given.own), given.replayed) == (5, ())
-    assert given.about()["accepted"]["left_out"] == {"held_out": 1, "no_side": 3}
+    assert about["accepted"]["left_out"] == {"held_out": 1, "no_side": 3}
 
 
 def test_rows_have_the_premises_of_their_own_repositories(tmp_path: Path) -> None:
     new = task(tmp_path, "New", 6, proofs=ours(("Elsewhere", 1)))
-    given = lesson(new, CONFIG, [task(tmp_path, "Old", 6)])
+    earlier = [task(tmp_path, "Old", 6)]
+    given = rows_for(new, earlier)
     premises = RowPremises("r", lambda task: lambda rows: [(task.dataset.name,)] * len(rows))
-    shown = given.shown(premises, new, replace(CONFIG, premise_dropout=0.0))
-    assert {(row.path, row.premises) for row in shown} == {
+    rows = shown(given, premises, new, replace(CONFIG, premise_dropout=0.0), earlier)
+    assert {(row.path, row.premises) for row in rows} == {
         ("New.lean", ("New-6",)),
         ("Old.lean", ("Old-6",)),
         ("Elsewhere.lean", ()),
