@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import math
 import resource
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -21,9 +21,8 @@ import torch
 from datasets import Dataset
 from peft import PeftConfig, PeftModel, TaskType, get_peft_model
 from torch import Tensor
-from torch.utils.data import Sampler
 from transformers import Trainer, TrainingArguments, set_seed
-from transformers.trainer_pt_utils import get_length_grouped_indices
+from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from pipeline.models.adapters import new_adapter
 from pipeline.models.batching import padded
@@ -31,7 +30,7 @@ from pipeline.models.config import TacticsConfig
 from pipeline.models.errors import ConfigError, NothingToLearnError
 from pipeline.models.libraries import DType, dtype_of, quiet_libraries
 from pipeline.models.running import CHECKPOINTING, NO_REPORTS, FitResult, Reports, Saves, Training, mean_loss
-from pipeline.models.tactics.models import TacticModel, load_model, read_model
+from pipeline.models.tactics.models import TacticModel, UnloadedModel, load_model, read_model
 from pipeline.models.tactics.prompt import Prompts
 from pipeline.models.tactics.rows import Row
 from store.text import gigabytes
@@ -102,8 +101,7 @@ class TacticTraining(Training[TacticsConfig]):
         # A quantised model's configuration does not have the size of its weights.
         if not getattr(unloaded.config, "quantization_config", None):
             adapter = config.lora or unloaded.is_adapter
-            weights = unloaded.count_weights()
-            hold_that_it_fits(unloaded.base, weights, device=self.device, dtype=weights_in, adapter=adapter)
+            hold_that_it_fits(unloaded, device=self.device, dtype=weights_in, adapter=adapter)
         found = load_model(
             start,
             device=self.device,
@@ -152,31 +150,28 @@ def memory_of(device: torch.device) -> int:
 
 
 def hold_that_it_fits(
-    name: str, weights: int, *, device: torch.device, dtype: torch.dtype, adapter: bool
+    model: UnloadedModel, *, device: torch.device, dtype: torch.dtype, adapter: bool
 ) -> None:
-    """Check that a device has memory for a model's training, without its activations. `weights`: their number.
+    """Check that a device has memory for a model's training, without its activations.
 
     Raises:
         ConfigError: it does not fit; the message has a remedy.
     """
-    there, needed = memory_of(device), weights * dtype.itemsize * (1 if adapter else _COPIES)
+    weights, there = model.count_weights(), memory_of(device)
+    needed = weights * dtype.itemsize * (1 if adapter else _COPIES)
     if needed <= there:
         return
-    half = weights * torch.bfloat16.itemsize
-    adapted = (
-        "an adapter (lora_config; of the daemon's jobs [train.tactics] lora = true) on a GPU, in bfloat16"
-    )
-    ways = {'every weight in bfloat16 (dtype="bfloat16")': half * _COPIES, adapted: half}
-    fits = [f"{way}: {gigabytes(size)}" for way, size in ways.items() if size <= there]
     whole = "the weights alone" if adapter else "weights, gradients and AdamW's two moments"
+    others = (
+        ""
+        if adapter
+        else ', every weight in bfloat16 (dtype="bfloat16"), or an adapter (lora_config; of the daemon\'s jobs '
+        "[train.tactics] lora = true)"
+    )
     raise ConfigError(
-        f"{name} has {weights / 1e9:.1f} billion weights, and training it needs at least {gigabytes(needed)} ({whole}, "
-        f"{str(dtype).removeprefix('torch.')}), where {device} has {gigabytes(there)}. "
-        + (
-            f"What fits: {'; '.join(fits)}"
-            if fits
-            else "Take a smaller model: none of its weights' types fits"
-        )
+        f"{model.base} has {weights / 1e9:.1f} billion weights, and training it needs at least {gigabytes(needed)} "
+        f"({whole}, {str(dtype).removeprefix('torch.')}), where {device} has {gigabytes(there)}. Take a smaller model"
+        f"{others}"
     )
 
 
@@ -262,30 +257,23 @@ class FineTuning(TacticTraining):
         )
 
 
-class _ByLength(Sampler[int]):
-    """Orders rows into batches of like length, by the seed and the epoch alone."""
+class _ByLength(LengthGroupedSampler):  # type: ignore[misc]
+    """Transformers' order of rows in batches of like length, here by the seed and the epoch alone."""
 
-    def __init__(self, lengths: Sequence[int], batch_size: int, seed: int) -> None:
-        self._lengths, self._batch_size, self._seed = list(lengths), batch_size, seed
-        self._epoch = 0
+    def __init__(self, batch_size: int, lengths: Sequence[int], seed: int) -> None:
+        super().__init__(batch_size, lengths=lengths)
+        self._seed = seed
+        self.set_epoch(0)
 
     def set_epoch(self, epoch: int) -> None:
         """Take the next epoch. Accelerate calls it, so a resumed run keeps its order."""
-        self._epoch = epoch
-
-    def __len__(self) -> int:
-        return len(self._lengths)
-
-    def __iter__(self) -> Iterator[int]:
-        generator = torch.Generator().manual_seed(self._seed + self._epoch)
-        order: list[int] = get_length_grouped_indices(self._lengths, self._batch_size, generator=generator)
-        return iter(order)
+        self.generator = torch.Generator().manual_seed(self._seed + epoch)
 
 
 class _GroupedByLength(Trainer):  # type: ignore[misc]
     """A trainer with rows of like length in a batch."""
 
-    def _get_train_sampler(self, train_dataset: Any = None) -> Sampler[int]:
+    def _get_train_sampler(self, train_dataset: Any = None) -> _ByLength:
         rows: Any = self.train_dataset if train_dataset is None else train_dataset
         at_once = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
-        return _ByLength([len(ids) for ids in rows["input_ids"]], at_once, self.args.seed)
+        return _ByLength(at_once, [len(ids) for ids in rows["input_ids"]], self.args.seed)

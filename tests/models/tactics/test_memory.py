@@ -97,17 +97,11 @@ SEVEN_BILLION = {
 @pytest.mark.parametrize(
     ("has_gb", "dtype", "adapter", "refused"),
     [
-        (
-            80,
-            "float32",
-            False,
-            (r"6\.9 billion weights, .* 103\.0G .*float32\), where cpu has 80\.0G\. "
-            r"What fits: every weight in bfloat16 .*: 51\.5G; an adapter .*: 12\.9G"),
-        ),
+        (80, "float32", False, r"6\.9 billion weights, .* 103\.0G .*float32\), where cpu has 80\.0G\. .*an adapter"),
         (80, "bfloat16", False, ""),
-        (24, "bfloat16", False, r"What fits: an adapter .*: 12\.9G"),
+        (24, "bfloat16", False, r"needs at least 51\.5G"),
         (24, "bfloat16", True, ""),
-        (8, "bfloat16", True, r"the weights alone, bfloat16\).* Take a smaller model"),
+        (8, "bfloat16", True, r"the weights alone, bfloat16\).* Take a smaller model$"),
     ],
 )  # fmt: skip
 def test_a_model_that_cannot_fit_is_refused_by_arithmetic_before_it_is_loaded(
