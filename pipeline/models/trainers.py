@@ -50,7 +50,7 @@ from pipeline.models.ranks import is_first, join, meet, of_first, start, world
 from pipeline.models.retriever.config import RetrieverConfig, TrainingConfig
 from pipeline.models.retriever.learning import learn, measure
 from pipeline.models.running import FitResult, Reports, Training, make_checkpoint, trackers
-from pipeline.models.tactics.goals import Places, place_here
+from pipeline.models.tactics.goals import Places
 from pipeline.models.tactics.models import MAX_SEQ_LEN
 from pipeline.models.tactics.reward import REWARDS, LeanReward
 from pipeline.models.tactics.rows import digest_of, read_rows
@@ -386,7 +386,7 @@ class GRPOTrainer(TacticsTrainer):
         reward_func: "lean", or a function.
         batch_size: answers in one device's batch; gradients are gathered up to a whole number of groups.
         grpo: the other settings; None steps are one pass over a repository's goals.
-        places: where Lean states goals (`pipeline.models.tactics.goals`); None: Lean in the working directory.
+        places: where Lean states goals (`pipeline.models.tactics.goals`); an agent sets its own.
         others: those of `TacticsTrainer`.
 
         Raises:
@@ -416,7 +416,12 @@ class GRPOTrainer(TacticsTrainer):
 
         reward = self.reward_func
         if reward == LEAN:
-            reward = LeanReward(self.places or place_here())
+            if self.places is None:
+                raise ConfigError(
+                    'reward_func is "lean", and places is None: say where Lean states the goals, with '
+                    "places=pipeline.models.tactics.goals.SourcePlaces(backend, project), or train with HFAgent"
+                )
+            reward = LeanReward(self.places)
         return RewardTraining(
             self.config,
             self.grpo,

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from pipeline.lean.pool import PoolLimits
-from pipeline.models.tactics.goals import SourcePlaces, bare_place
+from pipeline.models.tactics.goals import SourcePlaces
 from pipeline.models.tactics.reward import CompletionRow, LeanReward
+from tests.support.lean.scripted import bare_place
 from tests.support.trace import lean_itself
 
 pytestmark = pytest.mark.timeout(120)

@@ -1,6 +1,6 @@
 """A dataset's goal as Lean's again: the theorem of the goal, and its place in a project.
 
-A dataset has goals as Lean printed them. `statement` makes a theorem whose proof begins at that goal; `same_goal`
+A dataset has goals as Lean printed them. `statement` makes a theorem whose proof begins at that goal; `Statement.is_of`
 checks it with Lean, because Lean does not always read its own output. `Places` finds the imports, the text and the open
 namespaces of the goal's theorem in its file, without the theorem itself and everything after it: in no place can a goal
 be closed by citing itself.
@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.lean import goal_text
-from pipeline.lean.backend import LeanBackend, find_leans
+from pipeline.lean.backend import LeanBackend
 from pipeline.lean.client.messages import Goal
 from pipeline.lean.pool.pool import ReplKey, Setup
 from pipeline.lean.source.scanner import Command, SourceFile, parse
-from pipeline.models.errors import RewardError
 from pipeline.models.text import state_text
 from store.events.projects import inside
 
@@ -90,36 +89,6 @@ def statement(state: str) -> Statement | None:
         return None
     header = " ".join([f"theorem {NAME}", *binders, f": {target}"])
     return Statement(header, goals[0])
-
-
-def bare_place(backend: LeanBackend, project: Path) -> Places:
-    """Return one place for all goals, with nothing imported but `Init`.
-
-    Args:
-        backend: runs Lean.
-        project: the folder of the Lake project.
-    """
-    place = GoalContext(ReplKey(backend, project, ("Init",)))
-    return lambda _row: place
-
-
-def place_here() -> Places:
-    """Return one place for all goals: the installed Lean, in the working directory, with nothing imported.
-
-    Raises:
-        RewardError: no fitting Lean is here; the message has the remedy.
-    """
-    project = Path.cwd()
-    toolchain = project / "lean-toolchain"
-    text = toolchain.read_text(encoding="utf-8") if toolchain.is_file() else ""
-    leans = find_leans(backend="auto", repl="", sandbox="bubblewrap")
-    result = leans.for_toolchain(text) if text else leans.summary
-    if result.kind == "none":
-        raise RewardError(
-            f"no Lean to reward anything with: {result.detail}. Or say where Lean is with "
-            "places=pipeline.models.tactics.goals.SourcePlaces(backend, project)"
-        )
-    return bare_place(result, project)
 
 
 class SourcePlaces:

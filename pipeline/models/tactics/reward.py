@@ -1,7 +1,8 @@
 """The reward from Lean: each completion is run on its goal, and rewarded by its outcome.
 
-    reward = LeanReward(bare_place(backend, project))
-    reward(["exact h", "sorry"], problem=["h : p\n⊢ p", "h : p\n⊢ p"])      # [1.0, -0.5]
+    reward = LeanReward(SourcePlaces(backend, project))
+    row = {"problem": ["h : p\n⊢ p"], "path": ["Demo.lean"], "start": [(3, 1)]}
+    reward(["exact h"], **row)      # [1.0]
 
 A goal counts as closed when its theorem compiles with the tactic as its whole proof, in a text of its own: a REPL
 without goals is only the hint to try. Texts the gate would refuse in a proof (sorry, native_decide, tactics that search

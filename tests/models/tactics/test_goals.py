@@ -8,8 +8,7 @@ import pytest
 
 from pipeline.lean.client.messages import Goal, Variable
 from pipeline.lean.pool.pool import ReplKey, Setup
-from pipeline.models.errors import RewardError
-from pipeline.models.tactics.goals import GoalContext, SourcePlaces, place_here, statement
+from pipeline.models.tactics.goals import GoalContext, SourcePlaces, statement
 from tests.support.lean.scripted import backend
 
 FILE = """import Init
@@ -127,12 +126,3 @@ def test_a_row_whose_theorem_is_not_there_has_no_place(tmp_path: Path, row: dict
     for folder in (tmp_path, project):
         (folder / "Demo.lean").write_text(FILE, encoding="utf-8")
     assert SourcePlaces(backend(), project)(row) is None
-
-
-def test_without_a_lean_the_reward_says_how_to_name_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(RewardError, match=r"no Lean to reward anything with: .*SourcePlaces"):
-        place_here()

@@ -17,14 +17,13 @@ from pipeline.jobs.specs import GrpoSpec
 from pipeline.models.config import TacticsConfig
 from pipeline.models.errors import NothingToLearnError
 from pipeline.models.running import Reports, Saves
-from pipeline.models.tactics.goals import bare_place
 from pipeline.models.tactics.grpo import RewardTraining, prompts_of
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.reward import LeanReward
 from pipeline.models.tactics.rows import Row
 from tests.models.tactics.conftest import Training
 from tests.models.tactics.test_thinking import QWEN3
-from tests.support.lean.scripted import Script, backend, in_process
+from tests.support.lean.scripted import Script, backend, bare_place, in_process
 from tests.support.tiny_models import make_tiny_causal
 
 Begin = Callable[..., RewardTraining]

@@ -11,9 +11,9 @@ import pytest
 
 from pipeline.lean.pool import PoolLimits
 from pipeline.models.errors import RewardError
-from pipeline.models.tactics.goals import GoalContext, bare_place, statement
+from pipeline.models.tactics.goals import statement
 from pipeline.models.tactics.reward import CompletionRow, LeanReward
-from tests.support.lean.scripted import Script, backend, in_process
+from tests.support.lean.scripted import Script, backend, bare_place, in_process
 
 SWAP = "p q : Prop\nh : p ∧ q\n⊢ q ∧ p"
 IMPLIES = "p q : Prop\n⊢ p → q → p ∧ q"
@@ -186,9 +186,3 @@ def test_a_lean_that_does_not_start_ends_the_training_with_what_it_said(tmp_path
 def test_a_dataset_without_goals_is_refused(reward: LeanReward) -> None:
     with pytest.raises(TypeError, match='no column "problem"'):
         reward(completions=["simp"])
-
-
-def test_a_place_is_known_again() -> None:
-    place = bare_place(backend(), Path("x"))({})
-    assert isinstance(place, GoalContext)
-    assert place == bare_place(backend(), Path("x"))({})

@@ -28,6 +28,8 @@ from pipeline.lean.client.dialect import Dialect
 from pipeline.lean.client.errors import ReplDied, ReplTimeout
 from pipeline.lean.client.repl import Repl
 from pipeline.lean.pool import pool
+from pipeline.lean.pool.pool import ReplKey
+from pipeline.models.tactics.goals import GoalContext, Places
 from tests.support.lean import scripted_repl
 from tests.support.lean.toolchain import VERSION, interpreter_in_usr
 
@@ -35,6 +37,12 @@ Outcome = Sequence[str] | str | Mapping[str, object]
 PROGRAM = Path(scripted_repl.__file__)
 NOWHERE = LeanBackend("pantograph", ("/nonexistent/repl",), "a script in its place", "", sandbox="none")
 """For pools that start something else."""
+
+
+def bare_place(lean: LeanBackend, project: Path) -> Places:
+    """Return one place for all goals, with nothing imported but `Init`."""
+    place = GoalContext(ReplKey(lean, project, ("Init",)))
+    return lambda _row: place
 
 
 @dataclass(frozen=True, slots=True)
