@@ -119,7 +119,7 @@ class Outcome:
 
 _MODELS = {
     "train": "retriever.job",
-    "train_tactics": "tactics_job",
+    "train_tactics": "tactics.job",
     "train_grpo": "tactics.grpo",
     "train_progress": "progress.job",
 }

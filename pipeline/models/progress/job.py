@@ -14,10 +14,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from pipeline.jobs.protocol import JobSpec, Reporter
-from pipeline.jobs.specs import TrainSpec
 from pipeline.lean.tactic_text import Step
 from pipeline.models import replay
 from pipeline.models.config import ProgressConfig
@@ -126,8 +124,3 @@ class ProgressJob(TrainingJob[ProgressConfig, ProgressModel]):
 
     def load(self, source: str) -> ProgressModel:
         return ProgressModel(source, device=self.config.device)
-
-
-def train(spec: JobSpec[TrainSpec], reporter: Reporter) -> dict[str, Any]:
-    """Train a progress model on one task and measure it on all tasks so far."""
-    return ProgressJob(ProgressConfig.from_dict(spec.parameters.config), spec, reporter).run()

@@ -53,8 +53,3 @@ class RetrieverJob(TrainingJob[RetrieverConfig, Retriever]):
 
     def facts_of(self, model: Retriever) -> dict[str, Any]:
         return {"digest": model.weights}
-
-
-def train(spec: JobSpec[TrainRetrieverSpec], reporter: Reporter) -> dict[str, Any]:
-    """Train a retriever on one task and measure it on all tasks so far."""
-    return RetrieverJob(RetrieverConfig.from_dict(spec.parameters.config), spec, reporter).run()

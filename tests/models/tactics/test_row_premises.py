@@ -13,6 +13,7 @@ import pytest
 from pipeline.jobs.specs import RetrieverSpec
 from pipeline.lean.client.messages import Goal, Variable
 from pipeline.models.datasets import TaskData
+from pipeline.models.finding import row_premises
 from pipeline.models.retriever.corpus import Corpus, Premise
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.job import evaluate
@@ -21,7 +22,6 @@ from pipeline.models.tactics.requests import Completion, Decoding, Prompt, Reque
 from pipeline.models.tactics.rows import Row, RowPremises, digest_of, read_rows
 from pipeline.models.tactics.service import Batching
 from pipeline.models.tactics.training import encode
-from pipeline.models.tactics_job import row_premises
 from pipeline.prove.generator import GeneratorProposer
 from pipeline.prove.graph import TacticRequest
 from pipeline.prove.premises import ShownPremises
