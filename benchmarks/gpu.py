@@ -64,7 +64,7 @@ from pipeline.models.retriever.encoder import (
     pooled,
 )
 from pipeline.models.retriever.ewc import Part, estimated
-from pipeline.models.retriever.index import EmbeddingIndex, Retriever, embed_texts, top_k
+from pipeline.models.retriever.index import Retriever, embed_texts, stored_vectors, top_k
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.replay import ReplayRows
 from pipeline.models.retriever.training import train_task
@@ -226,9 +226,8 @@ def measure_embedding(bench: Bench) -> Iterator[Row]:
     rates = []
     # Once beforehand: the first call of each shape chooses and loads its kernels.
     for name, batch in (("warm", texts[: sizes.slow_texts]), ("index", texts)):
-        index = EmbeddingIndex(bench.folder / name, retriever)
         began = time.perf_counter()
-        index.vectors(batch)
+        stored_vectors(retriever, batch, bench.folder / name)
         rates.append(len(batch) / (time.perf_counter() - began))
     few = texts[: sizes.slow_texts]
 

@@ -537,12 +537,12 @@ async def test_what_a_crash_left_of_a_removal_is_removed_by_the_next_and_with_it
     describe(folder, digest="da")
     embeddings = deployment.folder / "embeddings"
     (embeddings / "retriever").mkdir(parents=True)
-    for name in ("da-64.f32", "db-64.f32"):
+    for name in ("da-64-1.npy", "db-64-1.npy"):
         (embeddings / "retriever" / name).touch()
     async with told(deployment, a, checkpoint_removed("a")) as (_, models):
         assert await models.remove_unneeded(keep=3, embeddings=embeddings) == ()
     assert not folder.exists()
-    assert [path.name for path in (embeddings / "retriever").iterdir()] == ["db-64.f32"]
+    assert [path.name for path in (embeddings / "retriever").iterdir()] == ["db-64-1.npy"]
 
 
 async def test_datasets_and_runs_of_trainings_that_were_given_up_are_removed_once_none_runs(

@@ -1,13 +1,10 @@
 """The embeddings of premises on disk, and the exact search for the best of them.
 
-    <folder>/<weights>-<length>.f32    records: the SHA-256 of a document, and its vector, float32
+    <folder>/<weights>-<length>-<block>.npy    records: the SHA-256 of a document, and its vector, float32
 
-A file has the name of its encoder's weights, and of the tokens of the longest document. Vectors of a GPU in bfloat16
-and of a CPU in float32 lie in one file: their cosines differ by some thousandths, and a server without a GPU need not
-embed again after training.
-
-A file only grows, by one writer at a time; readers need no lock. Vectors are written and flushed before their keys, so
-a key always has its vector. What a killed writer left behind the last key does not count: the next one overwrites it.
+A file has the name of its encoder's weights, of the tokens of the longest document, and of its own documents. Vectors
+of a GPU in bfloat16 and of a CPU in float32 lie side by side: their cosines differ by some thousandths, and a server
+without a GPU need not embed again after training. Files are written whole, by one process at a time, and never changed.
 
 A search computes scores, applies the accessibility mask, then takes the k highest, ties to the lower index. No
 approximation: a pass over 180,000 vectors costs less than the query's own embedding. The mask is applied before
@@ -23,7 +20,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 import numpy.typing as npt
@@ -46,93 +42,68 @@ from pipeline.models.retriever.encoder import (
     tensors_of,
     with_adapter,
 )
-from store.files import lock, sync
+from store.files import lock, written_whole
 
-_KEY = 32
-"""Bytes of a SHA-256."""
-_NO_KEY = bytes(_KEY)
-"""Of a record whose vector may not be on the disk yet."""
 _BLOCK = 4096
 """Texts tokenized, and vectors written, at a time."""
 
 
-class EmbeddingIndex:
-    """The embeddings of a retriever's documents."""
+def stored_vectors(
+    retriever: Retriever, documents: Sequence[str], folder: Path
+) -> tuple[npt.NDArray[np.float32], int]:
+    """Return the vectors of documents, float32, shape (len(documents), hidden_size), and the number of new ones.
 
-    def __init__(self, folder: Path, retriever: Retriever) -> None:
-        """Open the index in a folder with those of all retrievers."""
-        self.path = folder / f"{retriever.weights}-{retriever.document_length}.f32"
-        self._retriever = retriever
-        d_model = retriever.encoder.config.hidden_size
-        self._record = np.dtype([("document", f"V{_KEY}"), ("vector", np.float32, (d_model,))])
+    `folder` has the embeddings of all retrievers; the new ones are added.
 
-    def vectors(self, documents: Sequence[str]) -> tuple[npt.NDArray[np.float32], int]:
-        """Return the vectors of documents, and the number of new ones.
+    Raises:
+        LearningError: the disk refused; whole blocks stay.
+        DivergedError: an embedding is not finite; its block is not written.
+    """
+    place = folder / f"{retriever.weights}-{retriever.document_length}"
+    keys = [hashlib.sha256(document.encode("utf-8", "surrogatepass")).digest() for document in documents]
+    texts = dict(zip(keys, documents, strict=True))
+    new = 0
+    try:
+        known = _read(place)
+        if not texts.keys() <= known.keys():
+            folder.mkdir(parents=True, exist_ok=True)
+            # Another process may be embedding some of them.
+            with lock(place.with_name(f"{place.name}-lock")):
+                known = _read(place)
+                missing = {key: text for key, text in texts.items() if key not in known}
+                new = len(missing)
+                _write(place, retriever, missing)
+            known = _read(place)
+    except (OSError, ValueError) as error:
+        raise LearningError(
+            f"embeddings cannot be kept as {place}-*.npy ({error}). Make room, give back the right to write, or remove "
+            "a damaged file, then run it again: those that were written before are not computed again"
+        ) from error
+    result = np.empty((len(keys), retriever.encoder.config.hidden_size), dtype=np.float32)
+    for row, key in enumerate(keys):
+        result[row] = known[key]
+    return result, new
 
-        Returns:
-            float32, shape (len(documents), d_model): a map of the file if they lie there in this order, else a
-            copy (writes into either stay in memory); and the number of new ones.
 
-        Raises:
-            LearningError: the disk refused; whole vectors stay.
-            DivergedError: an embedding is not finite; it is not written.
-        """
-        keys = [hashlib.sha256(document.encode("utf-8", "surrogatepass")).digest() for document in documents]
-        texts = dict(zip(keys, documents, strict=True))
-        new = 0
-        try:
-            records, rows = self._read()
-            if not texts.keys() <= rows.keys():
-                self.path.parent.mkdir(parents=True, exist_ok=True)
-                with lock(self.path):
-                    # Another process may have added some.
-                    records, rows = self._read()
-                    missing = {key: text for key, text in texts.items() if key not in rows}
-                    new = len(missing)
-                    self._append(len(records), missing)
-                records, rows = self._read()
-        except OSError as error:
-            raise LearningError(
-                f"embeddings cannot be kept at {error.filename or self.path} ({error.strerror}). Make room, or give "
-                "back the right to write, then run it again: those that were written before are not computed again"
-            ) from error
-        order = np.fromiter((rows[key] for key in keys), dtype=np.int64, count=len(keys))
-        stored: npt.NDArray[np.float32] = records["vector"]
-        if len(order) and np.array_equal(order, np.arange(order[0], order[0] + len(order))):
-            return stored[order[0] : order[0] + len(order)], new
-        return stored[order], new
+def _write(place: Path, retriever: Retriever, missing: Mapping[bytes, str]) -> None:
+    keys, texts = iter(missing), list(missing.values())
+    for made in embed_blocks(retriever.encoder, retriever.tokens, texts, retriever.document_length):
+        own = b"".join(islice(keys, len(made)))
+        block = np.empty(len(made), [("document", "V32"), ("vector", np.float32, made.shape[1])])
+        block["document"] = np.frombuffer(own, "V32")
+        block["vector"] = made.cpu().numpy()
+        name = f"{place.name}-{hashlib.sha256(own).hexdigest()[:16]}"
+        file_path = place.with_name(f"{name}.npy")
+        with written_whole(file_path, temporary=place.with_name(f"{name}.part")) as file:
+            np.save(file, block)
 
-    def _append(self, whole: int, missing: dict[bytes, str]) -> None:
-        retriever, keys = self._retriever, iter(missing)
-        with self.path.open("r+b") as out:
-            for made in embed_blocks(
-                retriever.encoder, retriever.tokens, list(missing.values()), retriever.document_length
-            ):
-                block = np.zeros(len(made), self._record)
-                block["vector"] = made.cpu().numpy()
-                self._write(out, whole, block)
-                # A power cut, or a network's file system, may keep any part of what is written at once.
-                block["document"] = np.frombuffer(b"".join(islice(keys, len(made))), f"V{_KEY}")
-                self._write(out, whole, block)
-                whole += len(block)
 
-    def _write(self, out: BinaryIO, place: int, block: npt.NDArray[np.void]) -> None:
-        out.seek(place * self._record.itemsize)
-        out.write(block.tobytes())
-        out.flush()
-        sync(out.fileno())
-
-    def _read(self) -> tuple[npt.NDArray[np.void], dict[bytes, int]]:
-        """Return the records up to the last one with a key, and the row of each document."""
-        whole = self.path.stat().st_size // self._record.itemsize if self.path.exists() else 0
-        if not whole:
-            return np.empty(0, self._record), {}
-        # Copied on writing: PyTorch refuses read-only arrays.
-        records = np.memmap(self.path, self._record, mode="c", shape=(whole,))
-        keys = records["document"].tolist()
-        while keys and keys[-1] == _NO_KEY:
-            keys.pop()
-        return records[: len(keys)], {key: row for row, key in enumerate(keys)}
+def _read(place: Path) -> dict[bytes, npt.NDArray[np.float32]]:
+    known: dict[bytes, npt.NDArray[np.float32]] = {}
+    for path in place.parent.glob(f"{place.name}-*.npy"):
+        block = np.load(path, mmap_mode="r")
+        known.update(zip(block["document"].tolist(), np.asarray(block["vector"]), strict=True))
+    return known
 
 
 def embed_texts(
@@ -269,7 +240,7 @@ class Retriever:
         documents = [premise.serialize() for premise in corpus.all_premises]
         if indices is None:
             return embed_texts(self.encoder, self.tokens, documents, self.document_length), len(documents)
-        stored, new = EmbeddingIndex(indices, self).vectors(documents)
+        stored, new = stored_vectors(self, documents, indices)
         return torch.from_numpy(stored).to(self.encoder.device), new
 
     def rank(

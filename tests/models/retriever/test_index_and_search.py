@@ -6,6 +6,7 @@ import resource
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from pipeline.models.errors import DatasetError, DivergedError, LearningError
 from pipeline.models.retriever import index as index_module
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, Ids, byte_ids, embed, load_encoder
-from pipeline.models.retriever.index import EmbeddingIndex, Retriever, embed_blocks, embed_texts, top_k
+from pipeline.models.retriever.index import Retriever, embed_blocks, embed_texts, stored_vectors, top_k
 from pipeline.models.retriever.learning import measure
 from tests.support import programs
 from tests.support.retrieval import write_dataset
@@ -28,8 +29,6 @@ from tests.support.tiny_models import make_tiny_retriever
 Matrix = npt.NDArray[Any]
 
 
-RECORD = 32 + 4 * 64
-"""Bytes of a document's hash and its vector."""
 TEXTS = [f"theorem t{i} : {'x' * (i * 7 % 60)}" for i in range(40)]
 
 
@@ -38,23 +37,27 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
     return load_encoder(make_tiny_retriever(tmp_path_factory.mktemp("tiny")))
 
 
-def index_in(folder: Path, encoder: Encoder) -> EmbeddingIndex:
-    return EmbeddingIndex(folder, Retriever(encoder, byte_ids, 64))
+def vectors_in(folder: Path, encoder: Encoder, texts: Sequence[str]) -> tuple[Matrix, int]:
+    return stored_vectors(Retriever(encoder, byte_ids, 64), texts, folder)
+
+
+def blocks(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.npy"))
 
 
 def test_each_embedding_is_computed_once_in_the_life_of_an_index(tmp_path: Path, encoder: Encoder) -> None:
-    first, new = index_in(tmp_path, encoder).vectors(TEXTS[:30])
+    first, new = vectors_in(tmp_path, encoder, TEXTS[:30])
     assert new == 30
-    again, new = index_in(tmp_path, encoder).vectors(TEXTS)
+    again, new = vectors_in(tmp_path, encoder, TEXTS)
     assert new == 10
     assert np.array_equal(again[:30], first)
-    shuffled, new = index_in(tmp_path, encoder).vectors([*TEXTS[::-1], TEXTS[3]])
+    shuffled, new = vectors_in(tmp_path, encoder, [*TEXTS[::-1], TEXTS[3]])
     assert new == 0
     assert np.array_equal(shuffled, np.concatenate([again[::-1], again[3:4]]))
 
 
 def test_stored_vectors_are_those_of_the_encoder(tmp_path: Path, encoder: Encoder) -> None:
-    stored, _ = index_in(tmp_path, encoder).vectors(TEXTS)
+    stored, _ = vectors_in(tmp_path, encoder, TEXTS)
     one_by_one = torch.cat([embed_texts(encoder, byte_ids, [text], 64) for text in TEXTS])
     assert torch.allclose(torch.tensor(stored), one_by_one, atol=1e-5)
     assert torch.allclose(torch.tensor(stored).norm(dim=1), torch.ones(len(TEXTS)), atol=1e-5)
@@ -62,48 +65,9 @@ def test_stored_vectors_are_those_of_the_encoder(tmp_path: Path, encoder: Encode
 
 def test_another_encoder_has_another_index(tmp_path: Path, encoder: Encoder) -> None:
     other = load_encoder(make_tiny_retriever(tmp_path / "other", seed=1))
-    index_in(tmp_path / "index", encoder).vectors(TEXTS)
-    _, new = index_in(tmp_path / "index", other).vectors(TEXTS)
+    vectors_in(tmp_path / "index", encoder, TEXTS)
+    _, new = vectors_in(tmp_path / "index", other, TEXTS)
     assert new == len(TEXTS)
-
-
-def test_an_index_that_was_cut_off_while_growing_goes_on_from_its_last_whole_record(
-    tmp_path: Path, encoder: Encoder
-) -> None:
-    whole, _ = index_in(tmp_path, encoder).vectors(TEXTS)
-    whole = whole.copy()
-    path = next(tmp_path.glob("*.f32"))
-    path.write_bytes(path.read_bytes()[:-5])
-    mended, new = index_in(tmp_path, encoder).vectors(TEXTS)
-    assert new == 1
-    assert np.allclose(mended, whole, atol=1e-5)
-    again, new = index_in(tmp_path, encoder).vectors(TEXTS)
-    assert new == 0
-    assert np.array_equal(again, mended)
-
-
-def test_a_vector_is_on_the_disk_before_its_key_is_written(
-    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    durable: dict[int, bytes] = {}
-    seen: list[int] = []
-
-    def flushed(descriptor: int) -> None:
-        os.fsync(descriptor)
-        content = next(tmp_path.glob("*.f32")).read_bytes()
-        keyed = 0
-        for at in range(0, len(content), RECORD):
-            key, vector = content[at : at + 32], content[at + 32 : at + RECORD]
-            if any(key):
-                keyed += 1
-                assert durable[at] == vector
-        seen.append(keyed)
-        durable.update({at: content[at + 32 : at + RECORD] for at in range(0, len(content), RECORD)})
-
-    monkeypatch.setattr(index_module, "_BLOCK", 16)
-    monkeypatch.setattr(index_module, "sync", flushed)
-    index_in(tmp_path, encoder).vectors(TEXTS)
-    assert seen == [0, 16, 16, 32, 32, 40]
 
 
 def brute_force(queries: Matrix, documents: Matrix, allowed: Matrix, k: int) -> list[list[int]]:
@@ -145,71 +109,48 @@ def test_an_evaluation_rates_rankings_among_accessible_premises(tmp_path: Path, 
         measure(retriever, task, config)
 
 
-def test_a_reader_is_not_disturbed_by_what_another_process_is_just_writing(
-    tmp_path: Path, encoder: Encoder
-) -> None:
-    index = index_in(tmp_path, encoder)
-    whole, _ = index.vectors(TEXTS)
-    whole = whole.copy()
-    with next(tmp_path.glob("*.f32")).open("ab") as growing:
-        growing.write(b"\x01" * 10)
-    for reader in (index, index_in(tmp_path, encoder)):
-        again, new = reader.vectors(TEXTS)
-        assert new == 0
-        assert np.array_equal(again, whole)
-
-
 def test_an_index_that_cannot_be_written_says_so_and_goes_on_when_it_can(
     tmp_path: Path, encoder: Encoder
 ) -> None:
-    index = index_in(tmp_path, encoder)
-    index.vectors(TEXTS[:5])
+    vectors_in(tmp_path, encoder, TEXTS[:5])
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (5 * RECORD + 100, limits[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
-        with pytest.raises(LearningError, match=r"\.f32 \(File too large\)\. Make room"):
-            index.vectors(TEXTS)
+        with pytest.raises(LearningError, match=r"\.npy \(.* written\)\. Make room"):
+            vectors_in(tmp_path, encoder, TEXTS)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, before)
-    found, new = index.vectors(TEXTS)
+    found, new = vectors_in(tmp_path, encoder, TEXTS)
     assert new == 35
     one_by_one = torch.cat([embed_texts(encoder, byte_ids, [text], 64) for text in TEXTS])
     assert torch.allclose(torch.tensor(found), one_by_one, atol=1e-5)
 
 
-def test_an_index_whose_file_is_cut_while_it_is_open_computes_again_what_is_gone(
-    tmp_path: Path, encoder: Encoder
+def test_a_damaged_file_is_named_and_computed_again_once_it_is_removed(
+    tmp_path: Path, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    index = index_in(tmp_path, encoder)
-    whole = np.array(index.vectors(TEXTS)[0])
-    os.truncate(next(tmp_path.glob("*.f32")), 7 * RECORD + 3)
-    again, new = index.vectors(TEXTS)
-    assert new == len(TEXTS) - 7
+    monkeypatch.setattr(index_module, "_BLOCK", 16)
+    whole, _ = vectors_in(tmp_path, encoder, TEXTS)
+    damaged = blocks(tmp_path)[0]
+    os.truncate(damaged, damaged.stat().st_size - 5)
+    with pytest.raises(LearningError, match="remove a damaged file"):
+        vectors_in(tmp_path, encoder, TEXTS)
+    damaged.unlink()
+    again, new = vectors_in(tmp_path, encoder, TEXTS)
+    assert 0 < new <= 16
     assert np.allclose(again, whole, atol=1e-5)
-
-
-def test_vectors_that_lie_in_order_are_a_map_of_the_file_and_nothing_changes_it(
-    tmp_path: Path, encoder: Encoder
-) -> None:
-    index = index_in(tmp_path, encoder)
-    index.vectors(TEXTS)
-    stored, _ = index.vectors(TEXTS[5:20])
-    assert isinstance(stored.base, np.memmap)
-    kept = stored.copy()
-    torch.from_numpy(stored).zero_()
-    assert np.array_equal(index.vectors(TEXTS[5:20])[0], kept)
 
 
 def test_embeddings_that_are_no_numbers_are_refused_and_not_kept(tmp_path: Path) -> None:
     damaged = load_encoder(make_tiny_retriever(tmp_path / "model"))
     # Byte 7 alone: the row of its token.
     damaged.state_dict()["shared.weight"][ord("7") + 3] = float("nan")
-    index = index_in(tmp_path / "index", damaged)
+    index = tmp_path / "index"
     with pytest.raises(DivergedError, match=r"1 of 3 embeddings .* the first that of 'b7': .*Take another"):
-        index.vectors(["a", "b7", "c"])
-    assert index.vectors(["a", "c"])[1] == 2, "none of them was kept"
+        vectors_in(index, damaged, ["a", "b7", "c"])
+    assert vectors_in(index, damaged, ["a", "c"])[1] == 2, "none of them was kept"
     dataset = write_dataset(tmp_path / "data", files=8)
     with pytest.raises(DivergedError, match=r"p7</a>"):
         measure(Retriever(damaged, byte_ids, 64), TaskData("t", dataset), RetrieverConfig())
@@ -238,8 +179,8 @@ def test_the_next_texts_become_tokens_while_the_encoder_embeds_those_before(
 
 def test_a_folder_that_cannot_be_made_is_named_with_what_to_do(tmp_path: Path, encoder: Encoder) -> None:
     (tmp_path / "index").write_text("")
-    with pytest.raises(LearningError, match=rf"kept at {tmp_path}/index.*\(File exists\)\. Make room"):
-        index_in(tmp_path / "index", encoder).vectors(TEXTS)
+    with pytest.raises(LearningError, match=rf"kept as {tmp_path}/index.*File exists.*Make room"):
+        vectors_in(tmp_path / "index", encoder, TEXTS)
 
 
 GROW = """
@@ -260,10 +201,10 @@ def counted(descriptor, fsync=os.fsync):
         os.kill(os.getpid(), signal.SIGKILL)
 
 os.fsync = counted
-opened = index.EmbeddingIndex(folder, index.Retriever(load_encoder(model), byte_ids, 64))
+retriever = index.Retriever(load_encoder(model), byte_ids, 64)
 print("ready", flush=True)
 sys.stdin.readline()
-print(opened.vectors([f"theorem t{i}" for i in range(first, last)])[1])
+print(index.stored_vectors(retriever, [f"theorem t{i}" for i in range(first, last)], folder)[1])
 """
 
 
@@ -274,7 +215,6 @@ def test_a_process_that_is_killed_while_it_adds_and_two_at_once_leave_each_vecto
     model = make_tiny_retriever(tmp_path / "model")
     folder = tmp_path / "index"
     encoder = load_encoder(model)
-    index = index_in(folder, encoder)
     texts = [f"theorem t{i}" for i in range(200)]
     gates = [tmp_path / name for name in ("killed", "other")]
     for gate in gates:
@@ -285,7 +225,7 @@ def test_a_process_that_is_killed_while_it_adds_and_two_at_once_leave_each_vecto
         said = gate.with_suffix(".said")
         return programs.start(GROW, folder, model, 0, last, killed_at, folder=said, stdin=gate)
 
-    # The second flush is of the first eight's keys, the third of the next eight's vectors.
+    # The second flush is of the folder with the first eight's file, the third of the next eight's file.
     killed, other = grow(gates[0], 40, 3), grow(gates[1], 120, 0)
     with gates[0].open("w") as first, gates[1].open("w") as second:
         while not all(program.said() for program in (killed, other)):
@@ -293,17 +233,17 @@ def test_a_process_that_is_killed_while_it_adds_and_two_at_once_leave_each_vecto
         first.write("go\n")
         first.flush()
         assert killed.wait().returncode == -signal.SIGKILL
-        assert next(folder.glob("*.f32")).stat().st_size == 16 * RECORD
+        assert len(blocks(folder)) == 1
         second.write("go\n")
         second.flush()
-        _, here = index.vectors(texts[60:])
+        _, here = vectors_in(folder, encoder, texts[60:])
         done = other.wait()
     assert (done.returncode, done.stderr) == (0, "")
     there = int(done.stdout.split()[1])
     assert here + there == 200 - 8, "those of the killed one are kept, those of the other not made again"
-    found, new = index.vectors(texts)
+    found, new = vectors_in(folder, encoder, texts)
     assert new == 0
-    assert next(folder.glob("*.f32")).stat().st_size == 200 * RECORD
+    assert sum(len(np.load(path)) for path in blocks(folder)) == 200
     assert torch.allclose(torch.tensor(found), embed_texts(encoder, byte_ids, texts, 64), atol=1e-5)
 
 
