@@ -26,8 +26,7 @@ from benchmarks.gpu import BYT5_SMALL
 from benchmarks.store_bench import Row, machine, say, table
 from pipeline.models.retriever.config import Loss, RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, byte_ids
-from pipeline.models.retriever.ewc import FIRST_STEPS, ElasticWeights, Part, estimated
-from pipeline.models.retriever.fisher import parameters_of
+from pipeline.models.retriever.ewc import FIRST_STEPS, ElasticWeights, Part, estimated, parameters_of
 from pipeline.models.retriever.losses import RowLosses, row_losses
 from tests.support.letters import Letters, loss_of
 from tests.support.retrieval import rows_of_texts

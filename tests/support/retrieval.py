@@ -20,8 +20,7 @@ from pipeline.models.retriever.batches import Batches, Example
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import Encoder
-from pipeline.models.retriever.ewc import ElasticWeights, Part, estimated
-from pipeline.models.retriever.fisher import parameters_of
+from pipeline.models.retriever.ewc import ElasticWeights, Part, estimated, parameters_of
 from pipeline.models.retriever.losses import RowLosses
 from pipeline.models.retriever.replay import ReplayPair, ReplayRows
 

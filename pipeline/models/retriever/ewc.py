@@ -1,10 +1,10 @@
 """Elastic weight consolidation: a penalty for moving weights that earlier tasks depend on.
 
 EWC (Kirkpatrick et al. 2017, arXiv:1612.00796) with one anchor, a training's first weights, and one Fisher information
-there, made anew for each training (`pipeline.models.retriever.fisher`): of the rows of each earlier repository, as
-replay has them, and of the model's knowledge before all of them. That part has no rows; its labels are drawn from the
-model itself, on the texts of the new task. So the first training has a penalty too, a repository counts once however
-often it was learned, and a chain is protected from the first training with EWC on.
+there, made anew for each training: of the rows of each earlier repository, as replay has them, and of the model's
+knowledge before all of them. That part has no rows; its labels are drawn from the model itself, on the texts of the new
+task. So the first training has a penalty too, a repository counts once however often it was learned, and a chain is
+protected from the first training with EWC on.
 
 The penalty is lambda * sum F (theta - theta*)^2, LeanDojo's form without a half. Its gradient is added to the weights'
 gradients once an optimiser step, before clipping: a quarter of its cost as a term of the loss, and right under gradient
@@ -14,32 +14,37 @@ The strength of the penalty. A fixed lambda is another strength for each size of
 `lambda_value` is a share instead: lambda makes the penalty's gradient that share of the loss's gradient (their norms,
 averaged) over the first FIRST_STEPS steps of a task, and then stays. A step of a warm-up counts as much as its learning
 rate is of the full one.
+
+The diagonal Fisher information measures each weight's importance: the mean, over examples, of the squared gradient of
+one example's loss. A part's is divided by its mean over all weights, and the parts are averaged: each counts alike,
+whatever its size, loss and convergence. An example's loss depends on its candidates, so a group, a few examples with
+the same candidates, is made from the seed alone, whatever the training's batch size and the number of processes. Within
+a group one forward pass serves all, then each example's gradient is taken by itself: the square of a batch's mean
+gradient would be too small by about the batch's size. `torch.func.vmap` does not trace T5's masks, and batched backward
+passes (`is_grads_batched`) gain nothing once texts are longer than a line, so this is a loop.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 
+from pipeline.models.errors import DivergedError
 from pipeline.models.ranks import place
 from pipeline.models.retriever.batches import Batch, Batches
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder
-from pipeline.models.retriever.fisher import (
-    example_losses,
-    normalised,
-    squared_gradients,
-)
 from pipeline.models.retriever.losses import RowLosses
 
-_SAMPLE = 8
-"""Separates this stream of random numbers from those of batches and replay."""
+_LABELS, _SAMPLE = 2, 8
+"""Separate these streams of random numbers from those of batches and replay."""
 FIRST_STEPS = 50.0
 """Steps at the full learning rate in which a penalty's strength is set."""
 CANDIDATES = 8
@@ -47,6 +52,24 @@ CANDIDATES = 8
 so it is no setting and apart from the batch size. Time and memory grow with it; 32 kept an earlier task no better, 2
 worse (the letters of tests/models/retriever/test_forgetting.py, one seed).
 """
+
+
+def parameters_of(model: nn.Module) -> dict[str, Tensor]:
+    """Return a model's trainable weights by name, detached, each once (a tied one has one name). No copies."""
+    return {name: value.detach() for name, value in model.named_parameters() if value.requires_grad}
+
+
+def normalised(values: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], float]:
+    """Return a part's Fisher information divided by its mean over all weights, and that mean.
+
+    A mean of zero divides nothing: the zeros are returned with 0.0.
+    """
+    total = sum(float(value.sum(dtype=torch.float64)) for value in values.values())
+    mean = total / sum(value.numel() for value in values.values())
+    if mean == 0.0:
+        return dict(values), 0.0
+    # In float64: the mean of a converged model's squared gradients may be too small for float32's reciprocal.
+    return {name: (value.double() / mean).float() for name, value in values.items()}, mean
 
 
 class ElasticWeights:
@@ -65,16 +88,13 @@ class ElasticWeights:
 
         Args:
             fisher: at the anchor, float32, by weight.
-            anchor: the run's first weights (`pipeline.models.retriever.fisher.parameters_of`).
+            anchor: the run's first weights (`parameters_of`).
             share: of the norm of the loss's gradient, that of the penalty's over the first steps.
         """
         self.measured: Mapping[str, float] = {}
         self._share = share
         self._steps = self._loss = self._penalty = 0.0
-        self._terms = {
-            name: (value.to(anchor[name].device), anchor[name].float().clone())
-            for name, value in fisher.items()
-        }
+        self._terms = {name: (value, anchor[name].float().clone()) for name, value in fisher.items()}
 
     @property
     def strength(self) -> float:
@@ -143,8 +163,7 @@ class ElasticWeights:
         """Yield the weights under the penalty, each with its Fisher information and a copy of its distance."""
         for name, weight in model.named_parameters():
             if name in self._terms:
-                fisher, anchor = (one.to(weight.device) for one in self._terms[name])
-                self._terms[name] = fisher, anchor
+                fisher, anchor = self._terms[name]
                 yield weight, fisher, weight.float() - anchor
 
 
@@ -220,3 +239,94 @@ def sample_groups(
 
 def _random(seed: int, number: int) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=[seed, _SAMPLE], counter=[0, 0, 0, number]))
+
+
+def squared_gradients(
+    model: nn.Module,
+    groups: Iterable[Any],
+    losses: Callable[[Any, Any], Tensor],
+) -> tuple[dict[str, Tensor], int]:
+    """Return the sums of squared gradients over groups' examples, by weight (float32), and the number of examples.
+
+    Dropout is off while it runs; the weights' `.grad` is not touched. Costs a forward pass of each group and a
+    backward pass of the group for each of its examples; memory of two copies of the weights in float32 besides the
+    graph of one group.
+
+    Args:
+        model: the sums are over its weights that require a gradient.
+        groups: inputs of `losses`.
+        losses: gives the loss of each example of a group, shape (n,), with a graph.
+
+    Raises:
+        DivergedError: a loss or a gradient is not finite.
+    """
+    trainable = [(name, value) for name, value in model.named_parameters() if value.requires_grad]
+    weights = [value for _, value in trainable]
+    sums = {name: torch.zeros_like(value, dtype=torch.float32) for name, value in trainable}
+    examples = 0
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode(False), torch.enable_grad():
+            for number, group in enumerate(groups):
+                each = losses(model, group)
+                examples += len(each)
+                for row, loss in enumerate(each.unbind()):
+                    gradients = torch.autograd.grad(
+                        loss, weights, retain_graph=row + 1 < len(each), allow_unused=True
+                    )
+                    for (name, _), gradient in zip(trainable, gradients, strict=True):
+                        if gradient is not None:
+                            single = gradient.float()
+                            sums[name].addcmul_(single, single)
+                _check_finite(each, sums, number)
+    finally:
+        model.train(was_training)
+    return sums, examples
+
+
+def _check_finite(losses: Tensor, sums: dict[str, Tensor], group: int) -> None:
+    # Squares cannot cancel: a number that is not finite makes the sum not finite.
+    flags = torch.stack([losses.detach().float().sum(), *(value.sum() for value in sums.values())]).isfinite()
+    if bool(flags.all()):
+        return
+    broken = ["the loss", *(f"the gradient of {name}" for name in sums)][int((~flags).nonzero()[0])]
+    raise DivergedError(
+        f"the Fisher information cannot be estimated: {broken} is not a finite number in group {group} of the sample. "
+        "The weights have diverged; train with a smaller learning rate or in float32"
+    )
+
+
+def example_losses(
+    encoder: Encoder, batch: Batch, losses: RowLosses, config: RetrieverConfig, *, sampled: bool
+) -> Tensor:
+    """Return the loss of each query of a batch, with a graph.
+
+    Args:
+        encoder: on any device.
+        batch: of any device.
+        losses: the training's, row by row.
+        config: the kind of loss.
+        sampled: whether labels are drawn from the model, by the distribution whose likelihood the loss is. The seed and
+            a pair's number decide its label, whatever its group and process.
+    """
+    batch = batch.to(encoder.device)
+    scores = batch.cosines(encoder)
+    label = _drawn(scores.detach(), batch, config) if sampled else batch.label
+    return losses(scores, label, batch.ignore)
+
+
+def _drawn(scores: Tensor, batch: Batch, config: RetrieverConfig) -> Tensor:
+    values = scores.double().cpu().numpy()
+    ignore = batch.ignore.cpu().numpy()
+    label = np.zeros_like(values)
+    for row, pair in enumerate(batch.pairs):
+        rng = np.random.Generator(np.random.Philox(key=[config.seed, _LABELS], counter=[0, 0, 0, pair]))
+        if config.loss == "mse":
+            # A squared error is the likelihood of a normal distribution of variance 1/2 about the score.
+            label[row] = values[row] + rng.normal(scale=0.5**0.5, size=values.shape[1])
+        else:
+            logits = np.where(ignore[row], -np.inf, values[row] / config.temperature)
+            chances = np.exp(logits - logits.max())
+            label[row, rng.choice(len(chances), p=chances / chances.sum())] = 1.0
+    return torch.from_numpy(label).to(scores)

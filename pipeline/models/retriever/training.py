@@ -51,8 +51,7 @@ from pipeline.models.retriever.encoder import (
     load_tokens,
     train_adapter,
 )
-from pipeline.models.retriever.ewc import ElasticWeights, Part, estimated
-from pipeline.models.retriever.fisher import parameters_of
+from pipeline.models.retriever.ewc import ElasticWeights, Part, estimated, parameters_of
 from pipeline.models.retriever.index import Retriever
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.replay import Draw, ReplayRows

@@ -1,29 +1,14 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from pipeline.models.retriever.ewc import FIRST_STEPS, ElasticWeights
-from pipeline.models.retriever.fisher import parameters_of
-from tests.support import programs
+from pipeline.models.retriever.ewc import FIRST_STEPS, ElasticWeights, parameters_of
 
 SHARE = 0.5
-ON_THE_GPU = """
-import torch
-from tests.models.retriever.test_ewc import held, model, moved, with_gradients
-network = model()
-elastic = held(network)
-with_gradients(moved(network))
-elastic.on_gradients(network)
-on_cpu = elastic.value(network)
-network.cuda()
-elastic.on_gradients(network)
-torch.testing.assert_close(elastic.value(network).cpu(), on_cpu)
-"""
 
 
 def model(dtype: torch.dtype = torch.float32) -> nn.Module:
@@ -119,8 +104,3 @@ def test_a_step_whose_gradient_overflowed_says_nothing_of_the_strength() -> None
     with_gradients(moved(network), float("inf"))
     elastic.on_gradients(network)
     assert elastic.progress() == (0.0, 0.0, 0.0)
-
-
-def test_it_follows_the_weights_to_the_gpu(cuda: None, tmp_path: Path) -> None:
-    done = programs.start(ON_THE_GPU, folder=tmp_path / "said").wait()
-    assert (done.returncode, done.stderr) == (0, "")

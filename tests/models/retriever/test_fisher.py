@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from pipeline.models.errors import DivergedError
-from pipeline.models.retriever.fisher import (
+from pipeline.models.retriever.ewc import (
     normalised,
     parameters_of,
     squared_gradients,

@@ -10,7 +10,7 @@ import torch
 
 from pipeline.models.retriever.config import AgainstForgetting, RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, byte_ids, load_encoder
-from pipeline.models.retriever.fisher import parameters_of
+from pipeline.models.retriever.ewc import parameters_of
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.replay import ReplayRows
 from pipeline.models.retriever.training import average

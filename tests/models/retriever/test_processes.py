@@ -21,7 +21,7 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever.batches import read_lesson
 from pipeline.models.retriever.encoder import load_encoder
-from pipeline.models.retriever.fisher import parameters_of
+from pipeline.models.retriever.ewc import parameters_of
 from pipeline.models.retriever.learning import learn
 from pipeline.models.retriever.training import train_task
 from store.leandojo import DynamicDatabase, Repository

@@ -13,8 +13,16 @@ from pipeline.models.retriever.batches import Batch, Batches, read_examples
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import Encoder, byte_ids, load_encoder
-from pipeline.models.retriever.ewc import FIRST_STEPS, ElasticWeights, Part, estimated, sample_groups
-from pipeline.models.retriever.fisher import example_losses, parameters_of, squared_gradients
+from pipeline.models.retriever.ewc import (
+    FIRST_STEPS,
+    ElasticWeights,
+    Part,
+    estimated,
+    example_losses,
+    parameters_of,
+    sample_groups,
+    squared_gradients,
+)
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.replay import ReplayRows
 from pipeline.models.retriever.training import average, remembered
