@@ -49,7 +49,7 @@ from store.view.rows import CheckpointRow, EvaluationRow, JobRow, SorryRow
 
 if TYPE_CHECKING:
     from pipeline.models.retriever.config import TrainingConfig
-    from pipeline.models.trainers import TacticsTrainer
+    from pipeline.models.trainers import SFTTrainer
 
 TO_TRACE: frozenset[Kind] = frozenset({"scan", "build", "trace"})
 TO_PROVE: frozenset[Kind] = frozenset({"build", "prove", "check"})
@@ -723,7 +723,7 @@ class HFAgent(BaseAgent):
 
     def __init__(
         self,
-        trainer: TacticsTrainer,
+        trainer: SFTTrainer,
         database_path: str | Path | None = None,
         training_config: None = None,
         prover_config: ProverConfig | None = None,

@@ -29,7 +29,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from lightning_fabric.loggers.logger import Logger
 from peft import PeftConfig
@@ -226,16 +226,14 @@ class RepositoryTrainer(abc.ABC, Generic[C]):
             self._lines(line)
 
 
-class TacticsTrainer(RepositoryTrainer[TrainerConfig]):
-    """The base of the tactic model's trainers.
+class SFTTrainer(RepositoryTrainer[TrainerConfig]):
+    """LeanDojo-v2's `SFTTrainer`: supervised fine-tuning of a tactic model.
 
     Attributes:
         model_name, output_dir, lora_config: as in LeanDojo-v2's trainers.
         config: the settings; a checkpoint follows from them, the model and the data.
         device: where to compute.
     """
-
-    kind: ClassVar[str]
 
     def __init__(
         self,
@@ -342,31 +340,20 @@ class TacticsTrainer(RepositoryTrainer[TrainerConfig]):
             chain,
             step,
             lambda: self._training(step, reports),
-            lambda: (read.rows, {"kind": self.kind, "repositories": learned}),
+            lambda: (read.rows, {"repositories": learned}),
             save_minutes=config.save_minutes,
         )
 
     def _report(self, task: TaskData, made: Checkpoint) -> None:
         self._say(f"{task.name}: {_said(made)}")
 
-    @abc.abstractmethod
     def _training(self, step: Step, reports: Reports) -> Training[Any]:
         """Load a step's model, to train it."""
-
-
-class SFTTrainer(TacticsTrainer):
-    """LeanDojo-v2's `SFTTrainer`: supervised fine-tuning; see `TacticsTrainer`."""
-
-    kind = "sft"
-
-    def _training(self, step: Step, reports: Reports) -> Training[Any]:
         return FineTuning(self.config, step.start, reports, adapter=self.lora_config, dtype=self.config.dtype)
 
 
-class GRPOTrainer(TacticsTrainer):
-    """LeanDojo-v2's `GRPOTrainer`: training with a reward (`pipeline.models.tactics.grpo`); see `TacticsTrainer`."""
-
-    kind = "grpo"
+class GRPOTrainer(SFTTrainer):
+    """LeanDojo-v2's `GRPOTrainer`: training with a reward (`pipeline.models.tactics.grpo`); else as `SFTTrainer`."""
 
     def __init__(
         self,
@@ -387,7 +374,7 @@ class GRPOTrainer(TacticsTrainer):
         batch_size: answers in one device's batch; gradients are gathered up to a whole number of groups.
         grpo: the other settings; None steps are one pass over a repository's goals.
         places: where Lean states goals (`pipeline.models.tactics.goals`); an agent sets its own.
-        others: those of `TacticsTrainer`.
+        others: those of `SFTTrainer`.
 
         Raises:
             ConfigError: a setting is invalid.
@@ -597,7 +584,7 @@ class ProgressTrainer:
         learning_rate: of AdamW, falling to 0.
         eval_ratio: the share of the proofs to hold out, if the rows have no `side`.
         seed: of the split, a new head, and the order of the rows.
-        model_name, device, report_to, callbacks: as `TacticsTrainer`'s.
+        model_name, device, report_to, callbacks: as `SFTTrainer`'s.
 
         Raises:
             ConfigError: a number is out of range, or there is no such tracker, or no GPU.

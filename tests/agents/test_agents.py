@@ -30,7 +30,7 @@ from daemon.leandojo.session import settings_for
 from daemon.place.lock import AlreadyRunningError, DaemonLock, holder
 from pipeline.models.errors import DivergedError
 from pipeline.models.retriever.config import TrainingConfig
-from pipeline.models.trainers import SFTTrainer, TacticsTrainer
+from pipeline.models.trainers import SFTTrainer
 from pipeline.prove.provers import Prover
 from store.leandojo import DynamicDatabase
 from tests.support.daemon.remote import Remote
@@ -346,7 +346,7 @@ def ends_with(error: BaseException) -> Any:
     return train
 
 
-def learns_nothing(trainer: TacticsTrainer) -> Any:
+def learns_nothing(trainer: SFTTrainer) -> Any:
     """Return a training of no step: the model that it begins with, and what a trainer says of it."""
 
     def train(repos: Any, *_: Any) -> None:
