@@ -88,33 +88,19 @@ class Config:
         return side if self.split == "random" else f"{self.split}/{side}"
 
 
-_TAKES = {
-    "bool_type": "a bool",
-    "int_type": "an int",
-    "float_type": "a float (write 1.0e-3, not 1e-3: YAML takes the latter for a text)",
-    "string_type": "a str",
-    "finite_number": "a finite number",
-    "literal_error": "one of {expected}",
-    "greater_than": "a number above {gt}",
-    "greater_than_equal": "no number below {ge}",
-    "less_than": "a number below {lt}",
-    "less_than_equal": "no number above {le}",
-}
-"""The valid values of a field with an error of this type."""
-
-
 def _said(wrong: ErrorDetails, names: Sequence[str]) -> str:
     """Return a field's name, its wrong value and its valid values; of an unknown one the nearest of the names."""
-    kind, value, key = wrong["type"], wrong["input"], wrong["loc"][0]
+    key, message = wrong["loc"][0], wrong["msg"]
     if isinstance(key, int):  # an argument without its name
         key = names[key]
-    if kind == "unexpected_keyword_argument":
+    if wrong["type"] == "unexpected_keyword_argument":
         near = difflib.get_close_matches(str(key), names, n=1)
         meant = f"; is {near[0]} meant?" if near else f". The fields are {', '.join(names)}"
         return f"{key} is no field of a training configuration{meant}"
-    typed = f", of type {type(value).__name__}" if kind.endswith("_type") else ""
-    takes = _TAKES.get(kind, wrong["msg"]).format(**wrong.get("ctx", {}))
-    return f"{key} is {value!r}{typed}: it takes {takes}"
+    hint = (
+        " (write 1.0e-3, not 1e-3: YAML takes the latter for a text)" if wrong["type"] == "float_type" else ""
+    )
+    return f"{key} is {wrong['input']!r}: {message[:1].lower()}{message[1:]}{hint}"
 
 
 # ---- the tactic model and the progress model

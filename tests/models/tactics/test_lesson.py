@@ -104,7 +104,7 @@ def test_replay_can_be_switched_off(tmp_path: Path, changes: dict[str, float]) -
 
 
 def test_a_share_that_leaves_nothing_new_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"replay_share is 1.0: it takes a number below 1"):
+    with pytest.raises(ConfigError, match=r"replay_share is 1.0: input should be less than 1"):
         TacticsConfig(replay_share=1.0)
 
 

@@ -240,11 +240,11 @@ def test_a_folder_that_would_be_lost_is_not_trained_into(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"batch_size": 0}, "batch_size is 0: it takes a number above 0"),
-        ({"lr": float("nan")}, "lr is nan: it takes a finite number"),
-        ({"lr": 0.0}, "lr is 0.0: it takes a number above 0"),
-        ({"dtype": "float16"}, "dtype is 'float16': it takes one of 'auto', 'float32' or 'bfloat16'"),
-        ({"device": "tpu"}, "device is 'tpu': it takes one of 'auto', 'cpu' or 'cuda'"),
+        ({"batch_size": 0}, "batch_size is 0: input should be greater than 0"),
+        ({"lr": float("nan")}, "lr is nan: input should be a finite number"),
+        ({"lr": 0.0}, "lr is 0.0: input should be greater than 0"),
+        ({"dtype": "float16"}, "dtype is 'float16': input should be 'auto', 'float32' or 'bfloat16'"),
+        ({"device": "tpu"}, "device is 'tpu': input should be 'auto', 'cpu' or 'cuda'"),
         ({"report_to": "paper"}, "report_to is 'paper'"),
     ],
 )
