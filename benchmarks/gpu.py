@@ -464,7 +464,7 @@ def measure_generation(bench: Bench) -> Iterator[Row]:
         began, tokens = time.perf_counter(), 0
         for start in range(0, len(chosen), at_once):
             answers = generator.suggest(chosen[start : start + at_once])
-            tokens += sum(one.written_tokens for one in answers)
+            tokens += sum(one.usage.completion_tokens for one in answers)
         rates.append(tokens / (time.perf_counter() - began))
         del generator
     yield Row("generation", f"{len(requests)} states at once", rates[0], "tokens/s")

@@ -21,7 +21,6 @@ from pipeline.models.tactics.requests import (
     Request,
     Suggestion,
     Suggestions,
-    beginning_with,
 )
 from pipeline.models.tactics.service import Batching
 from pipeline.models.text import CUT
@@ -67,31 +66,24 @@ class EndpointModel:
         try:
             chat = await self._ask(ask, decoding.candidates)
         except ExternalError as error:
-            spent = error.usage
-            return Suggestions(
-                (), {}, str(error), spent.prompt_tokens, spent.completion_tokens, spent.usd, error.reason
-            )
+            return Suggestions((), {}, error.usage, str(error), error.reason)
         left_out = Counter(chat.left_out)
+        beginning = read_tactic(decoding.prefix).tactic or decoding.prefix.strip()
         result: Counter[str] = Counter()
         for text in chat.texts:
             said = read_tactic(text)
-            if said.flaw is None:
-                result[said.tactic] += 1
-            else:
+            if said.flaw is not None:
                 left_out[said.flaw] += 1
+            elif not said.tactic.startswith(beginning):
+                left_out["other_beginning"] += 1
+            else:
+                result[said.tactic] += 1
         left_out["repeated"] = result.total() - len(result)
         # Equally frequent ones keep the order of their first mention.
         tactics = tuple(
             Suggestion(tactic, math.log(times / result.total())) for tactic, times in result.most_common()
         )
-        suggestions = Suggestions(
-            tactics,
-            +left_out,
-            prompt_tokens=chat.usage.prompt_tokens,
-            written_tokens=chat.usage.completion_tokens,
-            usd=chat.usage.usd,
-        )
-        return beginning_with(decoding.prefix, suggestions) if decoding.prefix else suggestions
+        return Suggestions(tactics, +left_out, chat.usage)
 
     async def write(self, ask: WholeAsk) -> AuthorAnswers:
         """Return whole proofs (`whole_proof.Author`)."""

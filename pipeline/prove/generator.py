@@ -80,7 +80,7 @@ class GeneratorProposer(Proposer):
         # Any error of a model or its libraries ends only this search, with a record of it.
         except Exception as error:  # noqa: BLE001
             return self._fail(first_line(error))
-        self.cost += Usage(result.prompt_tokens, result.written_tokens, result.usd)
+        self.cost += result.usage
         if result.error:
             return self._fail(result.error)
         self.answered += 1

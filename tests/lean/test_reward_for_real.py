@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ TWO = "2 goals\ncase left\np q : Prop\nh : p\n⊢ p\n\ncase right\np q : Prop\nh
 @pytest.fixture(scope="module")
 def reward(real_lean: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LeanReward]:
     places = bare_place(lean_itself(real_lean), tmp_path_factory.mktemp("project"))
-    with LeanReward(places, limits=LIMITS) as made:
+    with closing(LeanReward(places, limits=LIMITS)) as made:
         yield made
 
 
@@ -87,7 +88,7 @@ def test_a_theorem_is_stated_in_its_file_with_what_stands_before_it_alone(
     (tmp_path / "Demo.lean").write_text("\n".join(lines) + "\n", encoding="utf-8")
     state = "p : Prop\nh : p\n⊢ p ∧ p"
     said = ["exact helper p h", "exact Demo.helper p h", "exact goal p h", "exact later p h", "exact ⟨h, h⟩"]
-    with LeanReward(SourcePlaces(lean_itself(real_lean), tmp_path), limits=LIMITS) as made:
+    with closing(LeanReward(SourcePlaces(lean_itself(real_lean), tmp_path), limits=LIMITS)) as made:
         rewards = made(
             completions=said, problem=[state] * 5, path=["Demo.lean"] * 5, start=[[3, 1]] * 4 + [[6, 1]]
         )

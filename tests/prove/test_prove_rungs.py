@@ -100,7 +100,7 @@ class Broken:
         self.asked += 1
         if self.asked in self.fails_at:
             raise RuntimeError("the device is gone")
-        return Suggestions((Suggestion("intro h", -1.0),), {}, prompt_tokens=5, written_tokens=2)
+        return Suggestions((Suggestion("intro h", -1.0),), {}, Usage(5, 2))
 
 
 @pytest.mark.parametrize(

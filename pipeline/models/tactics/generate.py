@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from pipeline.endpoint.errors import Usage
 from pipeline.lean.tactic_text import read_tactic
 from pipeline.models.adapters import model_for
 from pipeline.models.errors import LearningError
@@ -28,7 +29,6 @@ from pipeline.models.tactics.requests import (
     Request,
     Suggestion,
     Suggestions,
-    beginning_with,
 )
 from pipeline.models.tactics.vllm_loop import VllmLoop, vllm_loop
 from pipeline.models.text import without_marks
@@ -104,7 +104,7 @@ class Generator:
 
     def _suggestions(self, prompt: Prompt, answers: Sequence[Completion]) -> Suggestions:
         """Return the tactics in a prompt's answers, the likeliest first."""
-        prefix = prompt.decoding.prefix
+        beginning = self._beginning(prompt.decoding.prefix)
         tactics: dict[str, Suggestion] = {}
         left_out: Counter[str] = Counter()
         for one in answers:
@@ -117,19 +117,14 @@ class Generator:
                 flaw = "marks"
             else:
                 # ReProver's generator marks its premises.
-                answer = read_tactic(without_marks(self.text((*self._beginning(prefix), *one.ids))))
+                answer = read_tactic(without_marks(self.text((*beginning, *one.ids))))
                 tactic, flaw = answer.tactic, answer.flaw or ("repeated" if answer.tactic in tactics else "")
             if flaw:
                 left_out[flaw] += 1
             else:
                 tactics[tactic] = Suggestion(tactic, one.log_probability)
-        result = Suggestions(
-            tuple(tactics.values()),
-            dict(left_out),
-            prompt_tokens=len(prompt.ids),
-            written_tokens=sum(len(one.ids) + one.ended for one in answers),
-        )
-        return beginning_with(prefix, result) if prefix else result
+        usage = Usage(len(prompt.ids), sum(len(one.ids) + one.ended for one in answers))
+        return Suggestions(tuple(tactics.values()), dict(left_out), usage)
 
 
 def marks_of(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:

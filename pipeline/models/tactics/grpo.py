@@ -39,7 +39,6 @@ from pipeline.models.tactics.goals import SourcePlaces
 from pipeline.models.tactics.job import TacticsJob, premised
 from pipeline.models.tactics.models import TacticModel
 from pipeline.models.tactics.prompt import thinking
-from pipeline.models.tactics.requests import text_of
 from pipeline.models.tactics.reward import FINISHERS, CompletionRow, LeanReward
 from pipeline.models.tactics.rows import Row, digest_of, read_rows
 from pipeline.models.tactics.training import TacticTraining
@@ -148,8 +147,7 @@ class RewardTraining(TacticTraining):
             logged = [item[name] for item in trainer.state.log_history if name in item]
             if logged:
                 measures[ours] = sum(logged) / len(logged)
-        judge = None if lean is None else {"counts": dict(lean.counts)}
-        return FitResult(len(examples), dropped, steps, measures, _warnings(measures), {"lean": judge})
+        return FitResult(len(examples), dropped, steps, measures, _warnings(measures))
 
     def trainer(self, examples: list[dict[str, Any]], saves: Saves) -> Any:
         """Return TRL's trainer of the model for the prompts of `prompts_of`."""
@@ -231,12 +229,14 @@ def _beyond_finishers(examples: list[dict[str, Any]], lean: LeanReward, run: Pat
 
 
 def as_documented(reward: RewardFunc) -> RewardFunc:
-    """Return a reward function with LeanDojo's documented call: with texts, for a tensor or a list of numbers."""
-    if isinstance(reward, LeanReward):
-        return reward
+    """Return a reward function for TRL, called as LeanDojo documents: with texts, for a tensor or a list of numbers.
+
+    TRL has an answer as a string, or as a chat's messages, whose last one counts.
+    """
 
     def called(completions: Sequence[Any], **columns: Any) -> list[float | None]:
-        given = reward(completions=[text_of(one) for one in completions], **columns)
+        texts = [one if isinstance(one, str) else str(one[-1]["content"] or "") for one in completions]
+        given = reward(completions=texts, **columns)
         return [None if one is None else float(one) for one in given]
 
     # A lambda's name has brackets, invalid in MLflow's names of metrics.

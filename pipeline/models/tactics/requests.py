@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
-from pipeline.lean.tactic_text import read_tactic
+from pipeline.endpoint.errors import Usage
 from pipeline.models.errors import ConfigError
 
 Mode = Literal["beams", "sampling"]
@@ -106,33 +106,15 @@ class Suggestions:
         tactics: different ones, the likeliest first; none if no answer was a tactic.
         left_out: the numbers of unused candidates, by reason: "repeated"; "unended": truncated before its end mark, so
             that part of a tactic may be missing; "no_numbers": the model's logits were NaN; "marks": it holds a mark of
-            the tokenizer without a text; "other_beginning": it does not begin as requested; or a flaw
+            the tokenizer without a text; "other_beginning": an endpoint's does not begin as requested; or a flaw
             (`pipeline.lean.tactic_text`).
+        usage: the answer's, with the unused candidates.
         error: the reason for no answer at all; else "".
-        prompt_tokens, written_tokens: the answer's, with the unused candidates.
-        usd: the cost; None if unknown.
         reason: of an endpoint's error, its kind (`pipeline.endpoint`).
     """
 
     tactics: tuple[Suggestion, ...]
     left_out: Mapping[str, int]
+    usage: Usage = Usage()  # noqa: RUF009 - frozen
     error: str = ""
-    prompt_tokens: int = 0
-    written_tokens: int = 0
-    usd: float | None = None
     reason: str = ""
-
-
-def beginning_with(prefix: str, found: Suggestions) -> Suggestions:
-    """Return the suggestions that begin with a prefix, as tactics are read: without white space or `by` before it."""
-    wanted = read_tactic(prefix).tactic or prefix.strip()
-    kept = tuple(one for one in found.tactics if one.tactic.startswith(wanted))
-    if len(kept) == len(found.tactics):
-        return found
-    left_out = {**found.left_out, "other_beginning": len(found.tactics) - len(kept)}
-    return replace(found, tactics=kept, left_out=left_out)
-
-
-def text_of(completion: Any) -> str:
-    """Return the text of TRL's completion: a string, or a chat's list, whose last message counts."""
-    return completion if isinstance(completion, str) else str(completion[-1]["content"] or "")

@@ -20,11 +20,10 @@ out of its means. Nothing a model writes raises.
 from __future__ import annotations
 
 import asyncio
-import collections
 import logging
+from collections import Counter
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from pipeline.lean.client.errors import LimitReached, ReplDied, ReplError, ReplRefused, ReplStartError
@@ -37,7 +36,6 @@ from pipeline.lean.tactic_text import read_tactic
 from pipeline.loop_thread import LoopThread
 from pipeline.models.errors import RewardError
 from pipeline.models.tactics.goals import GoalContext, Places, Statement, statement
-from pipeline.models.tactics.requests import text_of
 
 Outcome = Literal["closed", "progress", "open", "repeated", "failed", "no_tactic", "forbidden"]
 FINISHERS = ("assumption", "trivial", "contradiction", "simp_all", "omega", "grind")
@@ -64,16 +62,12 @@ class CompletionRow:
     """A completion on its goal; `row` has the goal's path and position."""
 
     state: str
-    completion: Any
+    completion: str
     row: Mapping[str, Any]
 
 
 class LeanReward:
-    """A reward function for TRL; see the module. As a context manager it ends its processes.
-
-    Attributes:
-        counts: the number of completions with each outcome, and "unjudged".
-    """
+    """A reward function (see the module); `close` ends its processes."""
 
     __name__ = "lean"
 
@@ -91,7 +85,6 @@ class LeanReward:
         tactic_timeout_s: of one tactic; then it has failed.
         batch_timeout_s: of one call; completions not judged by then get None.
         """
-        self.counts: collections.Counter[str] = collections.Counter()
         self._places = places
         self._limits = limits
         self._tactic_timeout_s = tactic_timeout_s
@@ -103,12 +96,12 @@ class LeanReward:
         self._started = False
 
     def __call__(
-        self, completions: Sequence[Any], problem: Sequence[str] | None = None, **columns: Any
+        self, completions: Sequence[str], problem: Sequence[str] | None = None, **columns: Any
     ) -> list[float | None]:
-        """Judge a batch, as TRL asks for it.
+        """Judge a batch.
 
         Args:
-            completions: strings, or lists of messages.
+            completions: the texts.
             problem: each one's state.
             columns: the dataset's other columns ("path" and "start" are the goal's position), and TRL's own.
 
@@ -131,8 +124,7 @@ class LeanReward:
         ]
         requests = [CompletionRow(*one) for one in zip(problem, completions, rows, strict=True)]
         verdicts = self.judge(requests)
-        counted = collections.Counter(one or "unjudged" for one in verdicts)
-        self.counts += counted
+        counted = Counter(one or "unjudged" for one in verdicts)
         if (log_metric := columns.get("log_metric")) is not None:
             for name in ("closed", "progress", "open", "unjudged"):
                 log_metric(f"lean/{name}", counted[name] / max(1, len(verdicts)))
@@ -147,7 +139,7 @@ class LeanReward:
         verdicts: list[Outcome | None] = [None] * len(asked)
         waiting: dict[tuple[GoalContext, str], dict[str, list[int]]] = {}
         for number, one in enumerate(asked):
-            answer = read_tactic(text_of(one.completion))
+            answer = read_tactic(one.completion)
             if answer.flaw is not None:
                 verdicts[number] = "no_tactic"
             elif complaints(answer.tactic):
@@ -171,14 +163,6 @@ class LeanReward:
         if pool is not None:
             loop.run(pool.close())
         loop.close()
-
-    def __enter__(self) -> LeanReward:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     # ---- in the loop of its own
 

@@ -24,8 +24,6 @@ from pipeline.models.tactics.requests import (
     Prompt,
     Request,
     Suggestion,
-    Suggestions,
-    beginning_with,
     likeliest_first,
 )
 from tests.support.tiny_models import make_tiny_causal, make_tiny_seq2seq
@@ -177,7 +175,7 @@ def test_a_model_that_never_stops_is_stopped_and_it_is_said(causal: TacticModel)
     (found,) = generator.suggest([Request("⊢ p", decoding=Decoding(candidates=2, max_tokens=5))])
     assert found.tactics == ()
     assert found.left_out == {"unended": 2}
-    assert found.written_tokens == 10
+    assert found.usage.completion_tokens == 10
 
 
 def test_a_state_of_any_length_and_any_characters_is_asked(causal: TacticModel) -> None:
@@ -243,13 +241,6 @@ def test_an_answer_goes_on_from_its_prefix_and_says_it(model: TacticModel) -> No
         PrefixTooLongError, match="the prefix has 24 tokens, and an answer of this model has 24"
     ):
         Generator(model).suggest([Request("⊢ p", decoding=replace(decoding, prefix="x" * 24))])
-
-
-def test_what_begins_otherwise_is_left_out_and_counted() -> None:
-    found = Suggestions((Suggestion("rw [h]", -1.0), Suggestion("simp", -2.0)), {"repeated": 1})
-    kept = beginning_with("by rw ", found)
-    assert [one.tactic for one in kept.tactics] == ["rw [h]"]
-    assert kept.left_out == {"repeated": 1, "other_beginning": 1}
 
 
 def test_a_token_that_the_model_itself_ends_with_ends_an_answer_too(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from pipeline.lean.pool import PoolLimits
 from pipeline.models.errors import RewardError
 from pipeline.models.tactics.goals import statement
+from pipeline.models.tactics.grpo import as_documented
 from pipeline.models.tactics.reward import CompletionRow, LeanReward
 from tests.support.lean.scripted import Script, backend, bare_place, in_process
 
@@ -61,7 +63,7 @@ SAID = script(
 @pytest.fixture
 def reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LeanReward]:
     in_process(monkeypatch, SAID)
-    with LeanReward(bare_place(backend(), tmp_path), limits=LIMITS) as made:
+    with closing(LeanReward(bare_place(backend(), tmp_path), limits=LIMITS)) as made:
         yield made
 
 
@@ -71,7 +73,6 @@ def reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LeanRewa
         (SWAP, "exact ⟨h.2, h.1⟩", "closed"),
         (SWAP, "```lean\nexact ⟨h.2, h.1⟩\n```", "closed"),
         (SWAP, "exact ⟨h.2, h.1⟩ -- and the rest", "closed"),
-        (SWAP, [{"role": "assistant", "content": "exact ⟨h.2, h.1⟩"}], "closed"),
         (SWAP, "constructor", "open"),
         (SWAP, "skip", "repeated"),
         (SWAP, "have g := h", "repeated"),
@@ -94,7 +95,7 @@ def reward(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LeanRewa
     ],
 )
 def test_a_completion_earns_what_lean_says_of_it(
-    reward: LeanReward, state: str, completion: Any, expected: str
+    reward: LeanReward, state: str, completion: str, expected: str
 ) -> None:
     assert reward.judge([CompletionRow(state, completion, {})]) == [expected]
 
@@ -103,11 +104,10 @@ def test_the_stated_values_are_what_trl_is_given(reward: LeanReward) -> None:
     said = ["intro hp", "exact ⟨h.2, h.1⟩", "skip", "exact h", "", "sorry", "constructor"]
     states = [IMPLIES, *[SWAP] * 6]
     values = [0.2, 1.0, -0.1, 0.0, -0.2, -0.5, 0.0]
-    assert reward(completions=said, problem=states) == values
     as_messages = [[{"role": "assistant", "content": text}] for text in said]
     logged: dict[str, float] = {}
     assert (
-        reward(
+        as_documented(reward)(
             completions=as_messages,
             problem=states,
             prompts=["…"] * 7,
@@ -136,7 +136,7 @@ def test_many_goals_are_judged_at_once_from_any_thread_and_inside_a_loop(
         (f"p{number}", text): list[str]() for number in range(12) for text in ("exact h", "assumption")
     }
     started = in_process(monkeypatch, script(tactics, *MANY))
-    with LeanReward(bare_place(backend(), tmp_path), limits=LIMITS) as made:
+    with closing(LeanReward(bare_place(backend(), tmp_path), limits=LIMITS)) as made:
 
         async def inside() -> list[float | None]:
             return await asyncio.to_thread(made, ["exact h"] * 12, MANY)
@@ -154,9 +154,8 @@ def test_what_a_process_dies_of_has_failed_and_the_other_verdicts_stand(
 ) -> None:
     started = in_process(monkeypatch, SAID)
     said = ["exact ⟨h.2, h.1⟩", "fault crash", "constructor", "fault hang", "sorry", "exact h"]
-    with LeanReward(bare_place(backend(), tmp_path), limits=LIMITS) as made:
+    with closing(LeanReward(bare_place(backend(), tmp_path), limits=LIMITS)) as made:
         assert made(said, [SWAP] * 6) == [1.0, 0.0, 0.0, 0.0, -0.5, 0.0]
-        assert made.counts["unjudged"] == 0
     assert len(started) > 2, "those that died were replaced"
 
 
@@ -164,17 +163,15 @@ def test_what_takes_too_long_is_left_out_and_the_training_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     in_process(monkeypatch, SAID)
-    with LeanReward(
-        bare_place(backend(), tmp_path), limits=LIMITS, tactic_timeout_s=600.0, batch_timeout_s=0.2
-    ) as made:
+    places = bare_place(backend(), tmp_path)
+    with closing(LeanReward(places, limits=LIMITS, tactic_timeout_s=600.0, batch_timeout_s=0.2)) as made:
         assert made(["sleep 300000", "exact h", "sorry"], [SWAP] * 3) == [None, None, -0.5]
-        assert made.counts["unjudged"] == 2
     assert any("not judged within 0.2 s" in record.getMessage() for record in caplog.records)
 
 
 def test_a_lean_that_does_not_start_ends_the_training_with_what_it_said(tmp_path: Path) -> None:
     with (
-        LeanReward(bare_place(backend(start_fault=1.0), tmp_path), limits=LIMITS) as made,
+        closing(LeanReward(bare_place(backend(start_fault=1.0), tmp_path), limits=LIMITS)) as made,
         pytest.raises(RewardError, match="Lean cannot be started to reward anything"),
     ):
         made(["exact h"], [SWAP])

@@ -207,7 +207,7 @@ def test_training_with_lean_leaves_a_model_that_says_what_judged_it(
     assert train() == 1
     made = read_checkpoint(tmp_path / "outputs")
     assert made is not None
-    assert sum(made.about["lean"]["counts"].values()) == 4
+    assert made.about["fitted"]["measures"]["unjudged"] == 0
     assert load_model(tmp_path / "outputs").prompts.kind == "causal"
     assert sent == []
     assert train() == 0
