@@ -61,7 +61,7 @@ CHECKPOINTING = next(
     if name in TrainingArguments.__dataclass_fields__
 )
 _WHOLE = "whole"
-_WATCHED = ("loss", "grad_norm", "eval_mse")
+_WATCHED = ("loss", "grad_norm", "eval_loss")
 
 
 @dataclass(frozen=True, slots=True)

@@ -582,7 +582,7 @@ class ProgressTrainer:
         batch_size: rows at once, on each device.
         epochs: the number of passes over the rows.
         learning_rate: of AdamW, falling to 0.
-        eval_ratio: the share of the proofs to hold out, if the rows have no `side`.
+        eval_ratio: the share of the proofs to hold out.
         seed: of the split, a new head, and the order of the rows.
         model_name, device, report_to, callbacks: as `SFTTrainer`'s.
 

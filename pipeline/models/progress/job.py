@@ -52,7 +52,7 @@ def lesson(
     """
 
     def read(one: TaskData, side: str) -> dict[Step, Row]:
-        return {row.step: row for row in read_split(one.dataset / config.split / f"{side}.json")}
+        return read_split(one.dataset / config.split / f"{side}.json")
 
     train, held_out = read(task, "train"), read(task, "val")
     if not train:
@@ -66,48 +66,30 @@ def lesson(
     return Dataset(given.rows, tuple(held_out.values())), given.counts()
 
 
-def evaluate(
-    model: ProgressModel,
-    rows: Sequence[Row],
-    *,
-    seed: int,
-    on_batch: OnStep = lambda _done, _total: None,
-) -> Evaluation:
-    """Predict the steps left after each step, and rate the predictions.
-
-    Args:
-        model: the model.
-        rows: the steps, at least one.
-        seed: of the intervals, which are over proofs.
-        on_batch: takes (steps done, steps in all).
-    """
-    started = time.monotonic()
-    rated: list[tuple[float, ...]] = []
-    for first in range(0, len(rows), _AT_ONCE):
-        part = rows[first : first + _AT_ONCE]
-        for row, predicted in zip(part, model.predict([row.step for row in part]), strict=True):
-            off = abs(predicted - row.steps_remaining)
-            rated.append((off, off * off, float(off <= 1)))
-        on_batch(first + len(part), len(rows))
-    proofs = [row.proof for row in rows]
-    return Evaluation(
-        metrics=summarise(rated, proofs, seed=seed, names=METRICS),
-        n=len(rows),
-        dataset=digest_of(rows),
-        scores=by_theorem([off for off, _, _ in rated], proofs),
-        seconds=time.monotonic() - started,
-    )
-
-
 class ProgressJob(TrainingJob[ProgressConfig, ProgressModel]):
     model: ClassVar[ModelKind] = "progress"
 
     def measure(self, checkpoint: str, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
-        config = self.measured_with
-        rows = read_split(task.dataset / config.split / f"{split}.json")
+        config, started = self.measured_with, time.monotonic()
+        rows = tuple(read_split(task.dataset / config.split / f"{split}.json").values())
         if not rows:
             raise NothingToLearnError(f"no step is on the {split} side")
-        return evaluate(self.loaded(checkpoint, task), rows, seed=config.seed, on_batch=on_batch)
+        model = self.loaded(checkpoint, task)
+        rated: list[tuple[float, ...]] = []
+        for first in range(0, len(rows), _AT_ONCE):
+            part = rows[first : first + _AT_ONCE]
+            for row, predicted in zip(part, model.predict([row.step for row in part]), strict=True):
+                off = abs(predicted - row.steps_remaining)
+                rated.append((off, off * off, float(off <= 1)))
+            on_batch(first + len(part), len(rows))
+        proofs = [row.proof for row in rows]
+        return Evaluation(
+            metrics=summarise(rated, proofs, seed=config.seed, names=METRICS),
+            n=len(rows),
+            dataset=digest_of(rows),
+            scores=by_theorem([off for off, _, _ in rated], proofs),
+            seconds=time.monotonic() - started,
+        )
 
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
         config = self.config

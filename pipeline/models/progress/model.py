@@ -10,75 +10,70 @@ last.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from torch import Tensor
 from transformers import AutoModelForSequenceClassification, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.tokenization_utils_base import LARGE_INTEGER
 
 from pipeline.lean.tactic_text import Step
-from pipeline.models.batching import by_length, padded
+from pipeline.models.batching import by_length, goes_together, padded
 from pipeline.models.errors import ModelError
 from pipeline.models.libraries import UNLOADABLE, device_of, load_tokenizer, load_weights, not_loadable
 from pipeline.models.model_files import read_checkpoint
 from pipeline.models.text import CUT, fitting_state, least, state_text
 
 LONGEST = 512
-"""Tokens of the longest text, unless the folder or the model has a lower limit."""
-_log = logging.getLogger(__name__)
+"""Tokens of the longest text of a model without a limit of its own."""
 
 
 class ProgressModel:
     """Predicts the number of steps left after a step. For one thread at a time."""
 
-    def __init__(self, model: str | Path, *, device: str = "auto", batch_size: int = 64) -> None:
+    def __init__(self, model: str | Path, *, device: str = "auto") -> None:
         """Args:
         model: the folder or hub name.
         device: "auto" (a GPU if there is one), "cpu", "cuda", "cuda:1".
-        batch_size: texts at once.
 
         Raises:
             ModelError: it cannot be loaded, or has another head.
             ConfigError: there is no such device.
             CheckpointError: a file of the folder differs from the saved one.
         """
-        found = read_checkpoint(Path(model), verify=True)
-        longest = LONGEST if found is None else int(found.about.get("max_length", LONGEST))
-        self.tokenizer, loaded = load_model(model, new_head=False)
-        self.max_length = text_length(self.tokenizer, loaded, longest)
+        read_checkpoint(Path(model), verify=True)
+        self.tokenizer, loaded = load_model(model)
         self.device = device_of(device)
-        self.batch_size = batch_size
         self._model: PreTrainedModel = loaded.to(self.device).eval()
 
     def predict(self, steps: Sequence[Step]) -> list[float]:
         """Return the steps left after each: from 0, and 0 for the last of a proof.
 
-        A long text is cut (`fitting_text`). A prediction that is not finite counts as infinite, so a search takes it
-        last.
+        A long text is cut (`step_ids`). A prediction that is not finite counts as infinite, so a search takes it last.
         """
-        texts, _ = ids_of(self.tokenizer, steps, self.max_length)
+        texts = [step_ids(step, self.tokenizer) for step in steps]
         found = [0.0] * len(texts)
-        for chosen in by_length(
-            [len(text) for text in texts], lambda rows, _shortest, _longest: rows <= self.batch_size
-        ):
-            batch = batch_of([texts[number] for number in chosen], self._model.config.pad_token_id)
-            batch = {name: value.to(self.device) for name, value in batch.items()}
+        for chosen in by_length([len(text) for text in texts], goes_together):
+            ids, mask = padded(
+                [texts[number] for number in chosen], self._model.config.pad_token_id, self.device
+            )
             with torch.inference_mode():
-                values = self._model(**batch).logits.float().reshape(-1)
+                values = self._model(input_ids=ids, attention_mask=mask).logits.float().reshape(-1)
             values = torch.where(values.isfinite(), values, torch.inf).clamp(min=0.0)
             for number, value in zip(chosen, values.tolist(), strict=True):
                 found[number] = value
         return found
 
 
-def load_model(model: str | Path, *, new_head: bool) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
-    """Return the tokenizer and the model with one number a text.
+def load_model(
+    model: str | Path, *, new_head: bool = False, longest: int | None = None
+) -> tuple[PreTrainedTokenizerBase, PreTrainedModel]:
+    """Return the model with one number a text, and its tokenizer with the length of the longest text.
 
     Args:
         model: the folder or hub name.
         new_head: accept a model without such a head, or with another one, and initialise a new one at random.
+        longest: tokens of a text, if the model takes as many; None: as in its training.
 
     Raises:
         ModelError: it cannot be loaded, or lacks a necessary head.
@@ -110,73 +105,35 @@ def load_model(model: str | Path, *, new_head: bool) -> tuple[PreTrainedTokenize
             f"{model} lacks {len(own)} of the weights of a {type(loaded).__name__} ({own[0]}, …): it cannot be given a "
             "head. Take an encoder such as BERT, a causal model, or an encoder-decoder"
         )
-    if tokenizer.pad_token_id is None:
-        raise ModelError(
-            f"the tokenizer of {model} has no token to pad with, nor an end mark to take for one"
-        )
+    # RoBERTa reserves its first positions; its tokenizer has the number of the others.
+    places = getattr(loaded.config, "max_position_embeddings", None)
+    limits = [limit for limit in (longest, places, tokenizer.model_max_length) if limit is not None]
+    tokenizer.model_max_length = min((limit for limit in limits if limit < LARGE_INTEGER), default=LONGEST)
+    tokenizer.padding_side = "right"
     # A decoder reads the last token before the padding.
     loaded.config.pad_token_id = tokenizer.pad_token_id
     return tokenizer, loaded
 
 
-def text_length(tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel, wanted: int) -> int:
-    """Return the most tokens of a text: `wanted`, or the model's own limit."""
-    places = getattr(model.config, "max_position_embeddings", None)
-    # RoBERTa reserves its first positions; its tokenizer has the number of the others.
-    least = min(wanted, tokenizer.model_max_length, wanted if places is None else int(places))
-    if least < wanted:
-        _log.info("texts have at most %d tokens, not %d: the model takes no more", least, wanted)
-    return int(least)
+def step_ids(step: Step, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Return the tokens of a step's text, cut to the tokenizer's longest."""
+    state, lines, tactic = state_text(step.goal), step.prefix.strip().splitlines(), step.tactic.strip()
 
+    def text(state: str, oldest: int) -> str:
+        """Return the text with this state, without the oldest lines of the prefix."""
+        return progress_text(state, "\n".join([CUT, *lines[oldest:]] if oldest else lines), tactic)
 
-def ids_of(
-    tokenizer: PreTrainedTokenizerBase, steps: Sequence[Step], max_length: int
-) -> tuple[list[list[int]], int]:
-    """Return the tokens of steps' texts, and the number of texts cut to `max_length`."""
-
-    def ids(text: str) -> list[int]:
+    def fits(text: str) -> bool:
         # Without `verbose` it warns about each long text.
-        return list(tokenizer(text, verbose=False)["input_ids"])
+        return bool(len(tokenizer(text, verbose=False)["input_ids"]) <= tokenizer.model_max_length)
 
-    found, cut = [], 0
-    for step in steps:
-        row = ids(progress_text(step))
-        if len(row) > max_length:
-            cut += 1
-            text = fitting_text(step, lambda text: len(ids(text)) <= max_length)
-            row = list(tokenizer(text, truncation=True, max_length=max_length)["input_ids"])
-        found.append(row)
-    return found, cut
+    oldest = 0
+    if not fits(text(state, 0)):
+        oldest = least(1, len(lines), lambda number: fits(text(state, number)))
+        state = fitting_state(state, lambda shown: fits(text(shown, oldest)))
+    return list(tokenizer(text(state, oldest), truncation=True)["input_ids"])
 
 
-def batch_of(rows: Sequence[Sequence[int]], pad: int) -> dict[str, Tensor]:
-    """Return rows of tokens as a model's input: input_ids and attention_mask, int64, shape (rows, longest)."""
-    ids, mask = padded(rows, pad)
-    return {"input_ids": ids, "attention_mask": mask}
-
-
-def progress_text(step: Step) -> str:
+def progress_text(state: str, prefix: str, tactic: str) -> str:
     """Return a step as LeanProgress's trainer renders it."""
-    return _rendered(state_text(step.goal), step.prefix.strip(), step.tactic.strip())
-
-
-def fitting_text(step: Step, fits: Callable[[str], bool]) -> str:
-    """Return the text of a step, cut until `fits` accepts it."""
-    text = progress_text(step)
-    if fits(text):
-        return text
-    goal, tactic = state_text(step.goal), step.tactic.strip()
-    lines = step.prefix.strip().splitlines()
-    cut = least(0, len(lines), lambda at: fits(_rendered(goal, _without(lines, at), tactic)))
-    prefix = _without(lines, cut)
-    if not fits(_rendered(goal, prefix, tactic)):
-        goal = fitting_state(goal, lambda state: fits(_rendered(state, prefix, tactic)))
-    return _rendered(goal, prefix, tactic)
-
-
-def _without(lines: list[str], oldest: int) -> str:
-    return "\n".join([CUT, *lines[oldest:]] if oldest else lines)
-
-
-def _rendered(goal: str, prefix: str, tactic: str) -> str:
-    return f"Goal:\n{goal}\n\nPrefix:\n{prefix}\n\nCandidate tactic:\n{tactic}"
+    return f"Goal:\n{state}\n\nPrefix:\n{prefix}\n\nCandidate tactic:\n{tactic}"

@@ -1,7 +1,7 @@
 """Steps of proofs for a progress model, each with the number of steps after it.
 
-A job reads them off its dataset in LeanDojo's format, `ProgressTrainer` a JSONL file of steps, as `everlean export
-progress` writes it; LeanProgress's own, without `proof`, are read too. Rows are split by proof, not by row.
+A job reads them off its dataset in LeanDojo's format, `ProgressTrainer` a JSONL file of steps: `everlean export
+progress` writes it, or LeanProgress, without `proof`. Rows are split by proof, not by row.
 
 Imports no torch.
 """
@@ -13,7 +13,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -23,7 +23,7 @@ from pipeline.models.errors import DatasetError, flaw_of
 from pipeline.models.text import without_marks
 from store.domain.records import holds_sorry
 
-_NEEDED = ("goal", "tactic", "steps_remaining")
+_AGAIN = "`everlean export progress OUT` writes such a file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def digest_of(rows: Iterable[Row]) -> str:
     return digest.hexdigest()
 
 
-def read_split(path: Path) -> list[Row]:
+def read_split(path: Path) -> dict[Step, Row]:
     """Return the steps of the proofs in a split file (train.json, val.json or test.json), each different one once.
 
     Proofs that hold a sorry are left out.
@@ -73,7 +73,7 @@ def read_split(path: Path) -> list[Row]:
             step = Step(without_marks(one.state_before), tactics[number], "\n".join(tactics[:number]))
             remaining = float(len(tactics) - 1 - number)
             result.setdefault(step, Row(step, remaining, (theorem.file_path, theorem.full_name)))
-    return list(result.values())
+    return result
 
 
 class _Line(BaseModel):
@@ -84,45 +84,38 @@ class _Line(BaseModel):
     goal: str
     tactic: str
     steps_remaining: Annotated[float, Field(ge=0)]
-    prefix: str | None = None
-    proof: str | int | None = None
+    prefix: str = ""
+    proof: str = ""
 
 
 def read_dataset(path: str | Path, *, eval_ratio: float, seed: int) -> Dataset:
-    """Read a JSONL file of steps. A line without a goal, a tactic or its number is left out, as LeanProgress does.
+    """Read a JSONL file of steps, and divide them (`held_back`).
 
-    `held_back` divides the rows.
+    Lines without `proof` are of one proof as long as fewer steps remain with each.
 
     Raises:
-        DatasetError: it cannot be read, a line is no JSON object, a field has another type, there is no row, or all
-            rows are of one proof.
+        DatasetError: it cannot be read, a line is no step, or all rows are of one proof.
     """
-    try:
-        lines = Path(path).read_text(encoding="utf-8").split("\n")
-    except OSError as error:
-        raise DatasetError(
-            f"{path} cannot be read ({error.strerror}). `everlean export progress OUT` writes such a file"
-        ) from error
-    except UnicodeDecodeError as error:
-        raise DatasetError(f"{path} is no UTF-8 text ({error})") from error
     rows: list[Row] = []
-    before: _Line | None = None
     begun = ""
-    for number, text in enumerate(lines, start=1):
-        line = _line(text, f"{path}, line {number}") if text.strip() else None
-        if line is None:
-            continue
-        if before is None or not _follows(before, line):
-            begun = line.goal.strip()
-        before = line
-        # A proof without a name has its statement for its first goal.
-        proof = ("begins", begun) if line.proof is None else ("named", str(line.proof))
-        step = Step(line.goal, line.tactic, line.prefix or "")
-        rows.append(Row(step, line.steps_remaining, proof))
-    if not rows:
-        raise DatasetError(
-            f"{path} has no row with {', '.join(_NEEDED)}. `everlean export progress OUT` writes such a file"
-        )
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            for number, text in enumerate(file, start=1):
+                if not text.strip():
+                    continue
+                try:
+                    line = _Line.model_validate_json(text)
+                except ValidationError as error:
+                    raise DatasetError(f"{path}, line {number}{flaw_of(error)}. {_AGAIN}") from error
+                if not rows or line.steps_remaining >= rows[-1].steps_remaining:
+                    begun = line.goal.strip()
+                # A proof without a name has its statement for its first goal.
+                proof = ("named", line.proof) if line.proof else ("begins", begun)
+                rows.append(Row(Step(line.goal, line.tactic, line.prefix), line.steps_remaining, proof))
+    except OSError as error:
+        raise DatasetError(f"{path} cannot be read ({error.strerror}). {_AGAIN}") from error
+    except UnicodeDecodeError as error:
+        raise DatasetError(f"{path} is no UTF-8 text ({error}). {_AGAIN}") from error
     return held_back(rows, eval_ratio=eval_ratio, seed=seed)
 
 
@@ -130,37 +123,17 @@ def held_back(rows: Sequence[Row], *, eval_ratio: float, seed: int) -> Dataset:
     """Hold out a share of the proofs, drawn by hash and seed: at least one, and never all.
 
     Raises:
-        DatasetError: all rows are of one proof.
+        DatasetError: there are not two proofs.
     """
     proofs = sorted({row.proof for row in rows}, key=lambda proof: _drawn(proof, seed))
     if len(proofs) < 2:
         raise DatasetError(
-            f"all {len(rows)} rows are of one proof, which cannot be trained on and measured with at once. Take rows "
-            "of at least two"
+            f"the {len(rows)} rows are of fewer than two proofs: one is to train on, another to measure with. Take more"
         )
     out = set(proofs[: min(max(1, round(eval_ratio * len(proofs))), len(proofs) - 1)])
     return Dataset(
         tuple(row for row in rows if row.proof not in out), tuple(row for row in rows if row.proof in out)
     )
-
-
-def _line(text: str, where: str) -> _Line | None:
-    try:
-        content: Any = json.loads(text)
-        if isinstance(content, dict) and any(content.get(key) is None for key in _NEEDED):
-            return None
-        return _Line.model_validate(content)
-    except (ValidationError, RecursionError) as error:
-        raise DatasetError(f"{where}{flaw_of(error)}") from error
-    except ValueError as error:
-        raise DatasetError(f"{where}: is no JSON ({error})") from error
-
-
-def _follows(before: _Line, line: _Line) -> bool:
-    """Return whether a line continues another: fewer steps are left, and its prefix, if any, is longer by it."""
-    prefix, earlier = ((one.prefix or "").strip() for one in (line, before))
-    goes_on = prefix == f"{earlier}\n{before.tactic.strip()}".strip() or not (prefix or earlier)
-    return line.steps_remaining < before.steps_remaining and goes_on
 
 
 def _drawn(proof: tuple[str, ...], seed: int) -> bytes:

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from transformers import EvalPrediction, TrainerCallback
+from transformers import Trainer, TrainerCallback
+from transformers.trainer_utils import EvalLoopOutput
 
 from pipeline.models.curve import CURVE, read_curve
 from pipeline.models.errors import ConfigError, DatasetError, DivergedError, ModelError
 from pipeline.models.progress.model import ProgressModel
 from pipeline.models.progress.steps import Row, read_dataset
-from pipeline.models.progress.training import ProgressTraining, error_metrics
 from pipeline.models.trainers import ProgressTrainer
 from tests.models.progress.conftest import Trained
 from tests.support.tiny_models import TinyKind, make_tiny
@@ -42,7 +42,6 @@ def test_a_trained_model_is_far_better_than_a_constant_on_proofs_it_has_not_seen
     measures = trained.made.measures
     assert trained.made.rows + len(held_out(data)) == 100
     assert measures["mse"] < 0.2 * measures["constant_mse"]
-    assert measures["mae"] < 0.5 * measures["constant_mae"]
     # Predictions are at least 0, the Trainer's are as they come.
     assert mse(trained.folder, held_out(data)) == pytest.approx(measures["mse"], abs=0.05)
     said = json.loads((trained.folder / "checkpoint.json").read_text(encoding="utf-8"))
@@ -54,13 +53,16 @@ def test_the_best_epoch_is_kept_and_not_the_last_nor_the_worst(
 ) -> None:
     seen: list[float] = []
 
-    def scripted(prediction: EvalPrediction) -> dict[str, float]:
-        seen.append(error_metrics(prediction)["mse"])
-        return {"mae": 1.0, "mse": [5.0, 1.0, 3.0][len(seen) - 1]}
+    class Scripted(Trainer):  # type: ignore[misc]
+        def evaluation_loop(self, *arguments: Any, **named: Any) -> EvalLoopOutput:
+            found = super().evaluation_loop(*arguments, **named)
+            seen.append(found.metrics["eval_loss"])
+            found.metrics["eval_loss"] = [5.0, 1.0, 3.0][len(seen) - 1]
+            return found
 
-    monkeypatch.setattr("pipeline.models.progress.training.error_metrics", scripted)
+    monkeypatch.setattr("pipeline.models.progress.training.Trainer", Scripted)
     made = trainer(data, model, tmp_path / "out").train()
-    assert (made.measures["best_epoch"], made.measures["mse"]) == (2, 1.0)
+    assert made.measures["mse"] == 1.0
     assert len(seen) == 3
     kept = mse(tmp_path / "out", held_out(data))
     assert min(seen, key=lambda value: abs(value - kept)) == seen[1]
@@ -107,7 +109,7 @@ def test_training_goes_on_from_a_trained_model_and_replaces_one_that_is_there(
     trainer(data, model, out, epochs=1, learning_rate=1e-4).train()
     before = weights(out)
     made = trainer(data, trained.folder, out, epochs=1, learning_rate=1e-4).train()
-    first = read_curve((trained.folder / CURVE).read_bytes())["eval_mse"][0]
+    first = read_curve((trained.folder / CURVE).read_bytes())["eval_loss"][0]
     assert made.measures["mse"] < first[1], "it does not begin anew"
     assert weights(out) not in (weights(trained.folder), before)
     ProgressModel(out, device="cpu")
@@ -122,14 +124,12 @@ def test_any_text_model_gets_a_head(data: Path, tmp_path: Path, kind: TinyKind) 
     assert mse(tmp_path / "out", held_out(data)) == pytest.approx(made.measures["mse"], rel=0.3)
 
 
-def test_what_is_too_long_is_cut_and_counted(data: Path, model: Path, tmp_path: Path) -> None:
-    longest = tmp_path / "long.jsonl"
-    row = {"goal": "h : p\n" * 500 + "⊢ q", "tactic": "simp", "steps_remaining": 2, "proof": "long"}
-    longest.write_text(f"{data.read_text(encoding='utf-8')}{json.dumps(row)}\n", encoding="utf-8")
-    training = trainer(longest, model, tmp_path / "out", epochs=1, max_length=4096)
-    assert training.train().measures["cut"] == 1
-    assert ProgressTraining(training.config, str(model)).max_length == 512, "the model takes no more than 512"
-    assert ProgressModel(tmp_path / "out", device="cpu").max_length == 512
+def test_texts_are_as_long_in_use_as_in_training_and_no_longer_than_the_model_takes(
+    data: Path, model: Path, tmp_path: Path
+) -> None:
+    for asked, taken in ((4096, 512), (100, 100)):
+        trainer(data, model, tmp_path / "out", epochs=1, max_length=asked).train()
+        assert ProgressModel(tmp_path / "out", device="cpu").tokenizer.model_max_length == taken
 
 
 def test_a_loss_that_is_no_number_ends_the_run_and_leaves_the_model_that_was_there(
