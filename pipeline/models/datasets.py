@@ -1,7 +1,6 @@
 """Datasets in LeanDojo's format: a reader of their splits, and the folders of jobs' training data.
 
-    <chain>/.datasets/<job>/             the training, validation and test data of the job's model
-    <chain>/.datasets/<job>/measured/    the job's measurements
+    <chain>/.datasets/<job>/    the training, validation and test data of the job's model, and the job's measurements
 
 A task's test split must not change after the training, however the repository grows: a job's dataset is exported
 once. A job started again finds the dataset of its first attempt, and so continues its training. Imports neither torch
@@ -75,19 +74,12 @@ def theorems(path: Path) -> Iterator[Theorem]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             for data in json_items(file):
-                try:
-                    theorem = read(data)
-                except ValueError as error:
-                    raise DatasetError(f"{path}: theorem {number}{flaw_of(error)}. {_AGAIN}") from error
-                yield theorem
+                yield read(data)
                 number += 1
     except OSError as error:
         raise DatasetError(f"{path}: {error.strerror}. {_AGAIN}, or name its folder") from error
-    except UnicodeDecodeError as error:
-        raise DatasetError(f"{path}: near byte {error.start}: no UTF-8 ({error.reason}). {_AGAIN}") from error
     except (ValueError, RecursionError) as error:
-        reason = error.msg if isinstance(error, json.JSONDecodeError) else first_line(error)
-        raise DatasetError(f"{path}: [{number}]: no JSON: {reason}. {_AGAIN}") from error
+        raise DatasetError(f"{path}: theorem {number}{flaw_of(error)}. {_AGAIN}") from error
 
 
 @cache
@@ -101,11 +93,6 @@ def _reader() -> Callable[[Any], Theorem]:
 def dataset_of(chain: Path, job: str) -> Path:
     """Return the folder of a training job's dataset, which may not exist yet."""
     return chain / _DATASETS / job
-
-
-def measurements_of(chain: Path, job: str) -> Path:
-    """Return the folder of a training job's measurements, in that of its dataset."""
-    return dataset_of(chain, job) / "measured"
 
 
 def keep_datasets(chain: Path, jobs: Collection[str]) -> None:

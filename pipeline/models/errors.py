@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from json import JSONDecodeError
 from typing import ClassVar
 
 from store.text import first_line
@@ -84,7 +85,8 @@ def flaw_of(error: ValueError | RecursionError) -> str:
     from pydantic import ValidationError
 
     if not isinstance(error, ValidationError):
-        return f": {first_line(error)}"
+        # Of JSON without its place, which may be counted from the middle.
+        return f": {error.msg if isinstance(error, JSONDecodeError) else first_line(error)}"
     flaw = error.errors(include_url=False, include_input=False)[0]
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in flaw["loc"])
     return f"{place}: {flaw['msg'][:1].lower()}{flaw['msg'][1:]}"

@@ -37,7 +37,7 @@ from pipeline.models.added import add
 from pipeline.models.chain import Chain
 from pipeline.models.config import Config
 from pipeline.models.curve import CURVE
-from pipeline.models.datasets import TaskData, dataset_of, exported_position, measurements_of
+from pipeline.models.datasets import TaskData, dataset_of, exported_position
 from pipeline.models.errors import (
     CheckpointError,
     ConfigError,
@@ -297,7 +297,7 @@ class TrainingJob(abc.ABC, Generic[C, M]):
 
     def _measured(self, checkpoint: str, task: TaskData, split: str) -> Evaluation:
         """Return a measurement, made by the first attempt that comes to it."""
-        place = measurements_of(self.order.chain, self.spec.job)
+        place = dataset_of(self.order.chain, self.spec.job) / "measured"
         path = place / f"{short_hash('measurement', checkpoint, task.name, split)}.json"
         if not path.exists():
             reports = StepReports(self.reporter, f"measuring {task.name}, {split}")

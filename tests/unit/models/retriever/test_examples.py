@@ -52,8 +52,8 @@ def test_a_step_has_its_own_premises_and_those_of_the_whole_proof_and_one_withou
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("{}", r"train\.json: \[0\]: .*a list.*\. Export the dataset again$"),
-        ("[", r"train\.json: \[0\]: no JSON.*Export the dataset again$"),
+        ("{}", r"train\.json: theorem 0: a list .*\. Export the dataset again$"),
+        ("[", r"train\.json: theorem 0: Expecting value\. Export the dataset again$"),
         (
             '[{"file_path": "A.lean", "full_name": 3, "start": [1, 1]}]',
             r"train\.json: theorem 0\.full_name: input should be a valid string\. Export",
