@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias, cast, get_args
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -69,12 +69,8 @@ def byte_ids(text: str, max_length: int) -> Ids:
 
 
 _PROBE = "theorem"
-
-
-class Tokens(Protocol):
-    """Makes ids of a text, at most `max_length` of them with the end mark."""
-
-    def __call__(self, text: str, max_length: int) -> Ids: ...
+Tokens = Callable[[str, int], Ids]
+"""Makes ids of a text, at most a number of them with the end mark."""
 
 
 def query_ids(tokens: Tokens, text: str, max_length: int) -> Ids:
@@ -95,7 +91,7 @@ Encoder: TypeAlias = PreTrainedModel
 Pooling = Literal["mean", "cls", "last"]
 """The token vectors a text's own is made of: their mean, the first, or the last."""
 POOLING = "retriever_pooling"
-"""The field of config.json with a pooling other than the mean."""
+"""The field of config.json with the pooling."""
 _MODES: dict[str, Pooling] = {
     "mean": "mean",
     "cls": "cls",
@@ -105,8 +101,6 @@ _MODES: dict[str, Pooling] = {
     "pooling_mode_lasttoken": "last",
 }
 """sentence-transformers' names, the present ones and the earlier ones."""
-_MODULES = frozenset({"Transformer", "Pooling", "Normalize"})
-_FROM_PADDING = frozenset({"roberta", "xlm-roberta", "xlm-roberta-xl", "camembert", "mpnet"})
 _CKPT = ".ckpt"
 _OF_CKPT = "encoder."
 _HEAD = "pooler"
@@ -148,8 +142,7 @@ def load_encoder(model: str | Path) -> Encoder:
         setattr(encoder, _HEAD, None)
     if not t5:
         encoder.config.use_cache = False
-    if pooling != "mean":
-        setattr(encoder.config, POOLING, pooling)
+    setattr(encoder.config, POOLING, pooling)
     return encoder if base == str(model) or weights is not None else with_adapter(encoder, model)
 
 
@@ -240,37 +233,30 @@ def pooling_of(model: str | Path, config: Any) -> Pooling:
     Raises:
         ModelError: the files name a layer or a pooling the retriever does not have.
     """
-    kept = getattr(config, POOLING, None)
-    modules = None if kept is not None else _beside(model, "modules.json")
-    if kept in get_args(Pooling):
-        return cast(Pooling, kept)
+    kept: Pooling | None = getattr(config, POOLING, None)
     if kept is not None:
-        raise ModelError(
-            f"{model}: config.json has {POOLING} {kept!r}, none of {', '.join(get_args(Pooling))}"
-        )
+        return kept
+    modules = _beside(model, "modules.json")
     if modules is None:
         kind = str(config.model_type)
         causal = kind in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
         return "last" if causal else "mean"
-    pooling: Pooling = "mean"
-    for module in modules:
-        name = str(module["type"]).rpartition(".")[2]
-        if name not in _MODULES:
-            raise ModelError(
-                f"{model} has a layer {name} above its encoder (modules.json), which the retriever would leave out: "
-                "take a model without one"
-            )
-        if name == "Pooling":
-            said = _beside(model, f"{module['path']}/config.json") or {}
-            modes = [key for key, value in said.items() if key.startswith("pooling_mode_") and value is True]
-            modes += [str(said["pooling_mode"])] if "pooling_mode" in said else []
-            if len(modes) != 1 or modes[0] not in _MODES:
-                raise ModelError(
-                    f"{model} pools by {' and '.join(modes) or 'nothing'} ({module['path']}/config.json); the "
-                    f"retriever takes one of {', '.join(get_args(Pooling))}"
-                )
-            pooling = _MODES[modes[0]]
-    return pooling
+    paths = {str(module["type"]).rpartition(".")[2]: module["path"] for module in modules}
+    if others := ", ".join(paths.keys() - {"Transformer", "Pooling", "Normalize"}):
+        raise ModelError(
+            f"{model} has a layer {others} above its encoder (modules.json), which the retriever would leave out: take "
+            "a model without one"
+        )
+    said = _beside(model, f"{paths.get('Pooling')}/config.json") or {}
+    # A name, or a switch for each one.
+    modes = [said.get("pooling_mode")] if "pooling_mode" in said else []
+    modes += [name for name, value in said.items() if name.startswith("pooling_mode_") and value is True]
+    if len(modes) != 1 or modes[0] not in _MODES:
+        raise ModelError(
+            f"{model} pools by {' and '.join(map(str, modes)) or 'nothing'} (modules.json); the retriever takes one of "
+            f"{', '.join(get_args(Pooling))}"
+        )
+    return _MODES[modes[0]]
 
 
 def _beside(model: str | Path, name: str) -> Any:
@@ -306,27 +292,14 @@ def load_tokens(model: str | Path) -> Tokens:
             f"the tokenizer of {model} does not know the letters of {_PROBE!r}: its vocabulary is missing. Copy the "
             "tokenizer's files from where the weights are from"
         )
-    return _OwnTokens(tokenizer, min(tokenizer.model_max_length, _positions(config)))
+    longest = tokenizer.model_max_length
+    # A partial function can be pickled, for the processes of a loader.
+    return partial(_own_ids, tokenizer, min(longest, getattr(config, "max_position_embeddings", longest)))
 
 
-@dataclass(frozen=True, slots=True)
-class _OwnTokens:
-    """A model's own tokenizer, and its most tokens. It can be pickled, for the processes of a loader."""
-
-    tokenizer: PreTrainedTokenizerBase
-    most: int
-
-    def __call__(self, text: str, max_length: int) -> Ids:
-        row = self.tokenizer(text, truncation=True, max_length=min(max_length, self.most))["input_ids"]
-        return np.asarray(row, dtype=np.int32)
-
-
-def _positions(config: Any) -> int:
-    positions = getattr(config, "max_position_embeddings", None)
-    if positions is None:
-        return 1 << 30
-    # RoBERTa and its kin count from behind the padding's own number.
-    return int(positions - config.pad_token_id - 1 if config.model_type in _FROM_PADDING else positions)
+def _own_ids(tokenizer: PreTrainedTokenizerBase, most: int, text: str, max_length: int) -> Ids:
+    row = tokenizer(text, truncation=True, max_length=min(max_length, most))["input_ids"]
+    return np.asarray(row, dtype=np.int32)
 
 
 def embed(

@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer, RobertaConfig, RobertaModel
+from transformers import AutoModel, AutoTokenizer
 
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ModelError
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.encoder import load_encoder, load_tokens, pooling_of
+from pipeline.models.retriever.encoder import load_encoder, load_tokens, pooling_of, save_encoder
 from pipeline.models.retriever.index import embed_texts
 from pipeline.models.retriever.learning import learn, measure
 from tests.support.tiny_models import make_tiny_causal, make_tiny_classifier, make_tiny_seq2seq
@@ -76,13 +76,18 @@ def test_a_sentence_encoder_pools_as_its_own_files_say(
         assert torch.allclose(vector, of_transformers(bert, text, pooling), atol=1e-5)
 
 
-def test_a_decoder_is_pooled_at_its_last_token(tmp_path: Path) -> None:
-    folder = make_tiny_causal(tmp_path, hidden=32, layers=1)
-    encoder = load_encoder(folder)
-    assert pooling_of(folder, encoder.config) == "last"
-    found = embed_texts(encoder, load_tokens(folder), TEXTS, 64)
-    for text, vector in zip(TEXTS, found, strict=True):
-        assert torch.allclose(vector, of_transformers(folder, text, "last"), atol=1e-5)
+@pytest.mark.parametrize("pooling", ["last", "mean"])
+def test_a_decoder_is_pooled_at_its_last_token_unless_its_files_say_otherwise_also_once_it_is_saved(
+    tmp_path: Path, pooling: str
+) -> None:
+    folder = make_tiny_causal(tmp_path / "base", hidden=32, layers=1)
+    if pooling == "mean":
+        sentence_transformer(folder, "Transformer", "Pooling", pooling_mode_mean_tokens=True)
+    save_encoder(load_encoder(folder), folder, tmp_path / "saved")
+    for place in (folder, tmp_path / "saved"):
+        found = embed_texts(load_encoder(place), load_tokens(place), TEXTS, 64)
+        for text, vector in zip(TEXTS, found, strict=True):
+            assert torch.allclose(vector, of_transformers(folder, text, pooling), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["bert", pytest.param("qwen", marks=pytest.mark.slow)])
@@ -114,25 +119,6 @@ def test_a_text_is_cut_to_the_positions_that_a_model_has(bert: Path) -> None:
 def test_its_tokenizer_can_be_sent_to_the_processes_of_a_loader(bert: Path) -> None:
     tokens = load_tokens(bert)
     assert pickle.loads(pickle.dumps(tokens))(TEXTS[0], 9).tolist() == tokens(TEXTS[0], 9).tolist()
-
-
-def test_roberta_s_positions_begin_behind_the_padding_s_number(bert: Path, tmp_path: Path) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(bert)
-    tokenizer.model_max_length = 10**9
-    config = RobertaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        max_position_embeddings=66,
-        pad_token_id=1,
-    )
-    RobertaModel(config).save_pretrained(tmp_path / "roberta")
-    tokenizer.save_pretrained(tmp_path / "roberta")
-    tokens = load_tokens(tmp_path / "roberta")
-    assert len(tokens("x" * 500, 512)) == 64
-    assert embed_texts(load_encoder(tmp_path / "roberta"), tokens, ["x" * 500], 512).shape == (1, 16)
 
 
 @pytest.mark.parametrize(
