@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pipeline.endpoint.dialect import Ask
-from pipeline.endpoint.errors import AnswersError
+from pipeline.endpoint.errors import EndpointError
 from store.files import write_whole
 
 KEPT_S = 14 * 24 * 3600.0
@@ -29,7 +29,7 @@ class PaidAnswers:
         """Open the folder, and remove replies older than two weeks.
 
         Raises:
-            AnswersError: the folder is not writable: an answer that cannot be kept is not paid for.
+            EndpointError: the folder is not writable: an answer that cannot be kept is not paid for.
         """
         self._folder = folder
         with self._usable():
@@ -46,7 +46,7 @@ class PaidAnswers:
         """Return the reply to an earlier request (`request_name`), if any.
 
         Raises:
-            AnswersError: the reply is unreadable.
+            EndpointError: the reply is unreadable.
         """
         with self._usable(), suppress(FileNotFoundError):
             return (self._folder / name).read_bytes()
@@ -56,7 +56,7 @@ class PaidAnswers:
         """Keep a reply.
 
         Raises:
-            AnswersError: the reply cannot be written.
+            EndpointError: the reply cannot be written.
         """
         with self._usable():
             write_whole(self._folder / name, reply)
@@ -66,9 +66,10 @@ class PaidAnswers:
         try:
             yield
         except OSError as error:
-            raise AnswersError(
+            raise EndpointError(
                 f"the paid answers in {self._folder} cannot be kept ({error.strerror}). Make room, or let this user "
-                "write there"
+                "write there",
+                "answers_not_kept",
             ) from error
 
 

@@ -107,7 +107,6 @@ class _Failure:
     Attributes:
         reason: see `EndpointError`.
         text: for people.
-        status: of HTTP; None without an answer.
         paid: whether the endpoint may have charged for a lost answer.
         again: whether another try may help.
         wait_s: the endpoint's Retry-After.
@@ -116,7 +115,6 @@ class _Failure:
 
     reason: str
     text: str
-    status: int | None = None
     paid: bool = False
     again: bool = False
     wait_s: float | None = None
@@ -154,20 +152,20 @@ class ChatClient:
         sleep, clock, now, jitter: the time, for tests; jitter is from 0 to 1.
 
         Raises:
-            EndpointError: the address cannot be used, or the key would go over the net unencrypted.
+            EndpointError: the address cannot be used, the key would go over the net unencrypted, or paid answers
+                cannot be kept.
             SpendingError: the cap cannot be enforced.
-            AnswersError: paid answers cannot be kept.
         """
         try:
             checked_address(endpoint.base_url)
         except ValueError as error:
-            raise EndpointError("bad_request", f"base_url {error}") from None
+            raise EndpointError(f"base_url {error}", "bad_request") from None
         if not endpoint.model:
-            raise EndpointError("bad_request", f"no model is named for {endpoint.base_url}; set model")
+            raise EndpointError(f"no model is named for {endpoint.base_url}; set model", "bad_request")
         if key and not is_private(endpoint.base_url):
             raise EndpointError(
-                "bad_request",
                 f"{endpoint.base_url} would get the key unencrypted; use its https address, or no key",
+                "bad_request",
             )
         self.endpoint = endpoint
         self._url = requests_url(endpoint.base_url)
@@ -292,12 +290,9 @@ class ChatClient:
                 await asyncio.to_thread(self._book, reserved, usage, name, result.data)
                 call.usage += usage
                 return result
-            if result.paid:
-                usage = self._cost(most, None)
-                await asyncio.to_thread(self._spending.book, reserved, usage)
-                call.usage += usage
-            else:
-                await asyncio.to_thread(self._spending.release, reserved)
+            usage = self._cost(most, None) if result.paid else Usage(usd=self._usd((0, 0)))
+            await asyncio.to_thread(self._spending.book, reserved, usage)
+            call.usage += usage
             if result.about is not None and self._dialect.learn(body, result.about):
                 continue
             failed += 1
@@ -327,7 +322,7 @@ class ChatClient:
     def _cost(self, most: tuple[int, int], counted: tuple[int, int] | None) -> Usage:
         """Return the cost of an answer: by the endpoint's counts of tokens, else by the maximum."""
         tokens = counted or most
-        return Usage(*tokens, self._usd(tokens), estimated=counted is None)
+        return Usage(*tokens, self._usd(tokens))
 
     def _book(self, reserved: Reservation, usage: Usage, name: str, reply: bytes) -> None:
         """Keep a reply and book its cost; a kill between the two leaves the reservation, which counts in full.
@@ -371,15 +366,15 @@ class ChatClient:
             except ValueError:
                 place = ""
             text = f"it answered {status}: it redirects to {place or 'another address'}"
-            return _Failure("redirected", text, status)
+            return _Failure("redirected", text)
         if about.spent:
-            return _Failure("no_credit", text, status)
+            return _Failure("no_credit", text)
         if status in _OVERLOADED:
             wait_s = self._retry_after(headers)
             # A gateway that timed out says nothing of the endpoint, which may still have answered.
-            return _Failure("overloaded", text, status, status == _GATEWAY_TIMEOUT, True, wait_s)
+            return _Failure("overloaded", text, status == _GATEWAY_TIMEOUT, True, wait_s)
         at_fault = about if status in (400, 422) else None
-        return _Failure(_REASONS.get(status, "bad_request"), text, status, about=at_fault)
+        return _Failure(_REASONS.get(status, "bad_request"), text, about=at_fault)
 
     async def _wait(self, failure: _Failure, failed: int, call: _Call) -> None:
         """Wait before another try.
@@ -417,11 +412,8 @@ class ChatClient:
 
     def _fail(self, failure: _Failure, end: str = "") -> NoReturn:
         text, remedy = self._clean(f"{failure.text}{end}"), _REMEDIES[failure.reason]
-        raise EndpointError(
-            failure.reason,
-            f"{self.endpoint.base_url} ({self.endpoint.model}): {text}. Remedy: {remedy}",
-            status=failure.status,
-        )
+        message = f"{self.endpoint.base_url} ({self.endpoint.model}): {text}. Remedy: {remedy}"
+        raise EndpointError(message, failure.reason)
 
     def _clean(self, text: str) -> str:
         """Return a text of the endpoint or the HTTP library without the key."""

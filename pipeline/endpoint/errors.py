@@ -1,4 +1,4 @@
-"""Errors of a model behind an endpoint. `reason` is stable; an error concerns one request alone."""
+"""Errors of a model behind an endpoint, and its usage. `reason` is stable; an error concerns one request alone."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of requests, and their cost. `usd` is None without prices; `estimated`: an answer without numbers, or a
-    lost one, counts at its maximum.
-    """
+    """Tokens of requests, and their cost. `usd` is None without prices."""
 
     prompt_tokens: int = 0
     completion_tokens: int = 0
     usd: float | None = None
-    estimated: bool = False
 
     def __add__(self, other: Usage) -> Usage:
         known = [usd for usd in (self.usd, other.usd) if usd is not None]
@@ -22,7 +19,6 @@ class Usage:
             self.prompt_tokens + other.prompt_tokens,
             self.completion_tokens + other.completion_tokens,
             sum(known) if known else None,
-            self.estimated or other.estimated,
         )
 
     def since(self, before: Usage) -> Usage:
@@ -31,7 +27,6 @@ class Usage:
             self.prompt_tokens - before.prompt_tokens,
             self.completion_tokens - before.completion_tokens,
             None if self.usd is None else self.usd - (before.usd or 0.0),
-            self.estimated,
         )
 
 
@@ -40,23 +35,18 @@ class ExternalError(Exception):
 
     reason = "external"
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(message)
+        self.reason = reason or self.reason
         self.usage = Usage()
 
 
 class EndpointError(ExternalError):
-    """The endpoint refuses, is out of reach, or sends an unreadable answer.
+    """The endpoint refuses, is out of reach, or sends an unreadable answer; or its answer cannot be kept.
 
     `reason` is "bad_request", "auth_failed", "forbidden", "no_such_model", "no_credit", "overloaded", "timeout",
-    "unreachable", "hung_up", "redirected" or "not_understood"; `status` the last HTTP status, None without
-    one.
+    "unreachable", "hung_up", "redirected", "not_understood" or "answers_not_kept".
     """
-
-    def __init__(self, reason: str, message: str, *, status: int | None = None) -> None:
-        super().__init__(message)
-        self.reason = reason
-        self.status = status
 
 
 class CredentialError(ExternalError):
@@ -71,19 +61,7 @@ class SpendingError(ExternalError):
     reason = "bad_spending"
 
 
-class AnswersError(ExternalError):
-    """The endpoint's answers cannot be kept, and would be paid for twice."""
-
-    reason = "answers_not_kept"
-
-
 class SpendingCapError(SpendingError):
-    """The cap of a day is reached."""
+    """The cap of a day is reached; "above_cap": one request may cost more than the cap of a whole day."""
 
     reason = "spending_cap"
-
-
-class RequestAboveCapError(SpendingCapError):
-    """One request may cost more than the cap of a whole day."""
-
-    reason = "above_cap"

@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from pipeline.endpoint.errors import RequestAboveCapError, SpendingCapError, SpendingError, Usage
+from pipeline.endpoint.errors import SpendingCapError, SpendingError, Usage
 from store.files import lock, sync
 
 _log = logging.getLogger(__name__)
@@ -29,11 +29,10 @@ _ROUNDING_USD = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """The maximum cost of a request; `usd` is None if it is unknown."""
+    """A line of a day's ledger, to be settled."""
 
     id: str
     day: str
-    usd: float | None
 
 
 class Spending:
@@ -61,14 +60,14 @@ class Spending:
         self._now = now
 
     def reserve(self, usd: float | None, *, spender: str = "") -> Reservation:
-        """Reserve the maximum cost of a request.
+        """Reserve the maximum cost of a request; None if it is unknown.
 
         Raises:
-            SpendingCapError: the day's cap is too low; `RequestAboveCapError`: every day's is.
+            SpendingCapError: the day's cap is too low, or ("above_cap") every day's.
             SpendingError: the ledger cannot be read or written.
         """
         at = self._now().astimezone(UTC)
-        reservation = Reservation(uuid.uuid4().hex, at.date().isoformat(), usd)
+        reservation = Reservation(uuid.uuid4().hex, at.date().isoformat())
         if self._ledger is None:
             return reservation
         with self._locked(reservation.day) as descriptor:
@@ -90,15 +89,11 @@ class Spending:
         Raises:
             SpendingError: the ledger cannot be written. The reservation then stands.
         """
-        self._settle({"kind": "booked", **asdict(usage)}, reserved)
-
-    def release(self, reserved: Reservation) -> None:
-        """Give a reservation back: the request cost nothing.
-
-        Raises:
-            SpendingError: the ledger cannot be written. The reservation then stands.
-        """
-        self._settle({"kind": "released", "usd": 0.0}, reserved)
+        if self._ledger is None:
+            return
+        at = self._now().astimezone(UTC).isoformat()
+        with self._locked(reserved.day) as descriptor:
+            self._append(descriptor, {"kind": "booked", **asdict(usage), "id": reserved.id, "at": at})
 
     def _check(self, descriptor: int, usd: float, at: datetime) -> None:
         assert self.cap_usd is not None
@@ -115,15 +110,7 @@ class Spending:
             remedy = " No day has room for it: raise the cap, or lower max_tokens or the number of proofs"
         else:
             remedy = f" It frees at {frees_at:%Y-%m-%d %H:%M} UTC; or raise the cap (usd_per_day)"
-        error = RequestAboveCapError if above else SpendingCapError
-        raise error(message + remedy)
-
-    def _settle(self, line: dict[str, Any], reserved: Reservation) -> None:
-        if self._ledger is None:
-            return
-        with self._locked(reserved.day) as descriptor:
-            settled = {"id": reserved.id, "at": self._now().astimezone(UTC).isoformat()}
-            self._append(descriptor, line | settled)
+        raise SpendingCapError(message + remedy, "above_cap" if above else "")
 
     @contextmanager
     def _locked(self, day: str) -> Iterator[int]:

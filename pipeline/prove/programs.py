@@ -157,11 +157,11 @@ class ProgramAuthor:
             try:
                 outcome, used, refusals = self._execute(ask, folder, bounds, stop)
             except SandboxError:
-                self._spending.release(reserved)  # nothing was run
+                self._spending.book(reserved, Usage())  # nothing was run
                 raise
             # Its word is untrusted: it costs the settings' price at least, and at most the day that all share.
             said = min(used.usd or 0.0, self._given.cap_usd or 0.0)
-            cost = Usage(usd=max(self._given.usd_per_run, said), estimated=used.usd is None)
+            cost = Usage(usd=max(self._given.usd_per_run, said))
             self._spending.book(reserved, cost)
             changed = _changes(before, dict(_files(checkout)), str(self._folder / ask.path))
             try:

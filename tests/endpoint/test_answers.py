@@ -14,7 +14,7 @@ import pytest
 from pipeline.endpoint.answers import KEPT_S, PaidAnswers
 from pipeline.endpoint.client import Chat, ChatClient
 from pipeline.endpoint.dialect import Ask
-from pipeline.endpoint.errors import AnswersError
+from pipeline.endpoint.errors import EndpointError
 from pipeline.jobs.specs import EndpointSpec
 from tests.support.chat_server import ChatServer, Fails, Says
 
@@ -93,5 +93,5 @@ def test_what_is_kept_is_for_its_owner_alone_and_holds_no_key(tmp_path: Path) ->
 
 def test_a_folder_that_cannot_be_written_is_said_before_anything_is_paid(tmp_path: Path) -> None:
     (tmp_path / "answers").write_text("a file")
-    with pytest.raises(AnswersError, match="cannot be kept"):
+    with pytest.raises(EndpointError, match="cannot be kept"):
         PaidAnswers(tmp_path / "answers")

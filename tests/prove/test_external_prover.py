@@ -56,7 +56,7 @@ def test_an_endpoint_that_fails_ends_the_search_in_words(server: Server) -> None
         assert tactics is None
         assert not result.success
         assert "a page (Sign in)" in result.detail
-        assert made.usage.estimated
+        assert made.usage.completion_tokens > 0
 
 
 def test_the_next_tactic_is_the_most_frequent_one() -> None:

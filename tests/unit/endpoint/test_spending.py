@@ -36,7 +36,7 @@ def test_what_was_really_used_is_booked_in_the_place_of_the_worst_case(ledger: P
 
 def test_a_request_that_cost_nothing_gives_its_reservation_back(ledger: Path) -> None:
     today = spending(ledger)
-    today.release(today.reserve(1.0))
+    today.book(today.reserve(1.0), Usage())
     assert spent_usd(ledger, DAY) == 0
 
 
