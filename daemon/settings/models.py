@@ -41,7 +41,7 @@ from daemon.settings.types import (
     model_name,
     table_list,
 )
-from pipeline.endpoint.address import checked_address, is_private
+from pipeline.endpoint.address import private_address
 from pipeline.jobs.spec import KeyPlace
 from pipeline.jobs.specs import GrpoSpec
 from pipeline.models.config import ProgressConfig, TacticsConfig
@@ -67,12 +67,7 @@ def _rungs(value: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _base_url(value: str) -> str:
-    if not value:
-        return value
-    address = checked_address(value)
-    if not is_private(address):
-        raise ValueError("would send the key unencrypted; write its https address")
-    return address
+    return value and private_address(value)
 
 
 def _name(value: str) -> str:

@@ -38,6 +38,7 @@ from daemon.settings.types import (
     resolve_url,
     table_list,
 )
+from pipeline.endpoint.address import private_address
 from pipeline.endpoint.credentials import read_key
 from pipeline.jobs.kinds import Kind
 from pipeline.jobs.spec import KeyPlace
@@ -288,23 +289,7 @@ def _author(value: str) -> str:
 
 
 def _api_url(value: str) -> str:
-    if not value:
-        return value
-    remedy = 'write "https://api.github.com" or "https://github.example.org/api/v3"'
-    try:
-        parts = urlsplit(value)
-        host, _ = parts.hostname, parts.port
-    except ValueError:
-        raise ValueError(f"is no valid URL; {remedy}") from None
-    if parts.scheme not in ("http", "https") or not host:
-        raise ValueError(f"must be an https URL; {remedy}")
-    if "@" in parts.netloc:
-        raise ValueError("carries credentials (not shown); name a file with the token in token_file instead")
-    if parts.query or parts.fragment:
-        raise ValueError(f'has a part after "?" or "#"; {remedy}')
-    if parts.scheme == "http" and host not in ("localhost", "127.0.0.1", "::1"):
-        raise ValueError(f"would send the token unencrypted; {remedy}")
-    return value.rstrip("/")
+    return value and private_address(value, example="https://github.example.org/api/v3")
 
 
 def _existing_group(value: str) -> str:

@@ -8,13 +8,13 @@ from urllib.parse import urlsplit
 _PATH = "/chat/completions"
 
 
-def checked_address(base_url: str) -> str:
-    """Return an endpoint's address without a slash at its end.
+def checked_address(base_url: str, *, example: str = "https://api.example.org/v1") -> str:
+    """Return an endpoint's address, as the example's, without a slash at its end.
 
     Raises:
         ValueError: it cannot be used; the message has the reason and the remedy.
     """
-    remedy = 'write for instance base_url = "https://api.example.org/v1"'
+    remedy = f'write for instance "{example}"'
     try:
         parts = urlsplit(base_url)
         host, _ = parts.hostname, parts.port
@@ -27,6 +27,18 @@ def checked_address(base_url: str) -> str:
             f"carries more than a host and a path (not shown); the key is a credential, not a part of the URL; {remedy}"
         )
     return base_url.rstrip("/")
+
+
+def private_address(base_url: str, *, example: str = "https://api.example.org/v1") -> str:
+    """Return the same of an address that keeps a key private.
+
+    Raises:
+        ValueError: as `checked_address`, or it does not.
+    """
+    address = checked_address(base_url, example=example)
+    if not is_private(address):
+        raise ValueError("would send the key unencrypted; write its https address")
+    return address
 
 
 def requests_url(base_url: str) -> str:
