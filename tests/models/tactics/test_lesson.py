@@ -7,11 +7,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
-from pipeline.models.errors import ConfigError
 from pipeline.models.replay import Lesson
 from pipeline.models.tactics.accepted import AcceptedProofs, write_accepted
 from pipeline.models.tactics.job import lesson, shown
@@ -66,13 +63,6 @@ def of_proofs(rows: Sequence[Row]) -> list[str]:
     return [row.proof for row in rows if row.proof]
 
 
-def test_a_first_task_without_proofs_of_our_own_is_its_trace(tmp_path: Path) -> None:
-    given = rows_for(task(tmp_path, "A", 5))
-    assert len(given.own) == 5
-    assert given.replayed == ()
-    assert given.rows == given.own
-
-
 def test_our_own_accepted_proofs_are_rows_of_the_task_and_say_so(tmp_path: Path) -> None:
     given, about = lesson(task(tmp_path, "A", 5, proofs=ours(("A", 2), ("B", 1))), CONFIG)
     assert of_proofs(given.own) == ["A-0", "A-1"]
@@ -88,26 +78,6 @@ def test_a_step_that_people_wrote_too_is_learned_once(tmp_path: Path) -> None:
     assert of_proofs(given.own) == []
 
 
-def test_every_earlier_repository_is_replayed_alike_whatever_its_size(tmp_path: Path) -> None:
-    earlier = [task(tmp_path, "Small", 40), task(tmp_path, "Large", 400)]
-    given = rows_for(task(tmp_path, "New", 40), earlier)
-    assert given.counts() == {"Small": 20, "Large": 20}, "as many as are new, by replay_share"
-    assert len({row.state for _, row in given.replayed}) == 40
-    again = rows_for(TaskData("New", tmp_path / "New-40"), earlier)
-    assert again.replayed == given.replayed, "drawn by the seed alone"
-
-
-@pytest.mark.parametrize("changes", [{"replay_share": 0.0}, {"replay_size": 0}])
-def test_replay_can_be_switched_off(tmp_path: Path, changes: dict[str, float]) -> None:
-    config = TacticsConfig.from_dict({**CONFIG.to_dict(), **changes})
-    assert rows_for(task(tmp_path, "New", 9), [task(tmp_path, "Old", 9)], config).replayed == ()
-
-
-def test_a_share_that_leaves_nothing_new_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"replay_share is 1.0: input should be less than 1"):
-        TacticsConfig(replay_share=1.0)
-
-
 def test_a_proof_that_was_refuted_since_is_not_replayed(tmp_path: Path) -> None:
     earlier = [task(tmp_path, "Old", 5, proofs=ours(("Old", 4)))]
     given = rows_for(task(tmp_path, "New", 20, proofs=ours()), earlier)
@@ -120,13 +90,6 @@ def test_a_repository_that_grew_is_trained_on_what_is_new_and_the_rest_is_replay
     assert [row.state for row in given.own] == ["⊢ A 20", "⊢ A 21", "⊢ A 22", "⊢ our A 1"]
     assert len(given.replayed) == 4
     assert not {row.state for _, row in given.replayed} & {row.state for row in given.own}
-    whole = rows_for(TaskData("A", tmp_path / "A-23"), [before], replace(CONFIG, only_new=False))
-    assert (len(whole.own), whole.replayed) == (25, ())
-
-
-def test_less_than_a_batch_that_is_new_is_learned_with_all_the_rest(tmp_path: Path) -> None:
-    given = rows_for(task(tmp_path, "A", 21), [task(tmp_path, "A", 20)])
-    assert (len(given.own), given.replayed) == (21, ())
 
 
 def test_in_the_split_by_premises_none_of_our_own_proofs_is_learned_and_they_are_counted(

@@ -1,10 +1,9 @@
-"""What a training of a progress model replays of earlier tasks."""
+"""What a training of a progress model is given: its task's steps, held-out ones, and replayed ones of earlier tasks."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,25 +51,14 @@ def test_a_task_without_a_proof_to_train_on_is_refused(tmp_path: Path) -> None:
         lesson(task(tmp_path, "A", 0), CONFIG)
 
 
-def test_every_earlier_repository_is_replayed_alike_on_the_training_side_alone(tmp_path: Path) -> None:
-    earlier = [task(tmp_path, "Small", 40), task(tmp_path, "Large", 400)]
-    new = task(tmp_path, "New", 40)
-    data, replayed = lesson(new, CONFIG, earlier)
-    assert replayed == {"Small": 20, "Large": 20}
-    assert len(data.train) == 80
-    assert goals(data.held_out) == ["⊢ New 0"], "the best epoch is chosen on the new task"
-    assert data.digest != lesson(new, CONFIG)[0].digest
-    assert lesson(new, CONFIG, earlier)[0] == data
-
-
 def test_a_repository_that_grew_is_trained_on_its_new_proofs_and_replays_the_rest(tmp_path: Path) -> None:
     before, now = task(tmp_path, "A", 20), task(tmp_path, "A", 23)
     data, replayed = lesson(now, CONFIG, [before])
     assert replayed == {"A": 3}
     assert goals(data.train)[:3] == ["⊢ A 21", "⊢ A 22", "⊢ A 23"]
     assert len(set(goals(data.train))) == 6
-    whole, replayed = lesson(now, replace(CONFIG, only_new=False), [before])
-    assert (len(whole.train), replayed) == (23, {})
+    assert goals(data.held_out) == ["⊢ A 0"], "the best epoch is chosen on the new task"
+    assert data.digest != lesson(now, CONFIG)[0].digest
 
 
 def test_a_step_that_chooses_the_best_epoch_is_not_replayed(tmp_path: Path) -> None:
