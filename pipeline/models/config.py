@@ -146,8 +146,7 @@ class TacticsConfig(RowsConfig):
     Attributes:
         model_name: of a causal language model or an encoder-decoder.
         epochs: over the repository's training split.
-        lr: the highest learning rate, reached after three hundredths of the steps; it falls to 0 in a line. 0: 2e-5
-            for every weight, 2e-4 for an adapter.
+        lr: the highest learning rate; it falls to 0 in a line. 0: 2e-5 for every weight, 2e-4 for an adapter.
         lora: whether to train an adapter instead of every weight. A parent that is an adapter is always trained further
             as one.
         lora_rank: of the adapter's matrices.

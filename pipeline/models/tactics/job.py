@@ -49,8 +49,6 @@ from pipeline.models.tactics.training import FineTuning
 from pipeline.models.training_job import OnStep, TrainingJob
 from store.events.models import ModelKind
 
-WARMUP = 0.03
-"""The share of a training's steps over which the learning rate rises."""
 METRICS = ("tactic@1", "tactic@8")
 CANDIDATES = 8
 _AT_ONCE = 64
@@ -213,11 +211,8 @@ class TacticsJob(TrainingJob[TacticsConfig, TacticModel]):
         if premises.name:
             data = hashlib.sha256(f"{data} {premises.name}".encode()).hexdigest()
         step = self.chain.step(task, config, parent=self.order.parent, data=data)
-
-        def begin() -> FineTuning:
-            training = FineTuning(config, step.start, Reports.of_job(on_step, self.tensorboard))
-            training.warmup_steps = WARMUP
-            return training
+        reports = Reports.of_job(on_step, self.tensorboard)
+        begin = partial(FineTuning, config, step.start, reports)
 
         def learned() -> tuple[Sequence[Row], dict[str, Any]]:
             rows = shown(given, premises, task, config, earlier)

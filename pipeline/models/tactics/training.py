@@ -8,7 +8,6 @@ answers with the tactic. The loss is on the tactic and its end mark alone.
 from __future__ import annotations
 
 import copy
-import math
 import resource
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -210,13 +209,9 @@ def collated(rows: Sequence[Mapping[str, Sequence[int]]], *, pad: int) -> dict[s
 
 
 class FineTuning(TacticTraining):
-    """Supervised fine-tuning; its measure is "loss", the mean over the run.
-
-    `warmup_steps` are of the learning rate; below 1 they are a share of all steps.
-    """
+    """Supervised fine-tuning; its measure is "loss", the mean over the run."""
 
     takes_encoder_decoders = True
-    warmup_steps = 0.0
 
     def fit(self, rows: Sequence[Row], saves: Saves) -> FitResult:
         most = self.found.lengths.answer
@@ -239,15 +234,10 @@ class FineTuning(TacticTraining):
         found = self.found
         if self.checkpointing and isinstance(found.model, PeftModel):
             found.model.enable_input_require_grads()
-        warmup = self.warmup_steps
-        if warmup < 1:
-            # transformers would round up, and the first step of a warm-up changes no weight.
-            warmup *= math.ceil(len(examples) / self.config.batch_size) * self.config.epochs
         return _GroupedByLength(
             model=found.model,
             args=TrainingArguments(
                 **self.arguments(saves),
-                warmup_steps=int(warmup),
                 # An encoder-decoder's loss is a mean; every process would count it again.
                 average_tokens_across_devices=found.prompts.kind != "seq2seq",
             ),
