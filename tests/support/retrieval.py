@@ -16,13 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipeline.models.retriever.batches import Batches, Example
+from pipeline.models.retriever.batches import Batches, Example, Lesson
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import Encoder
 from pipeline.models.retriever.ewc import ElasticWeights, Part, estimated, parameters_of
 from pipeline.models.retriever.losses import RowLosses
-from pipeline.models.retriever.replay import ReplayPair, ReplayRows
+from pipeline.models.retriever.replay import ReplayRows
 
 LETTERS = string.ascii_lowercase
 
@@ -199,10 +199,9 @@ def words_config(model: str | Path, **changes: Any) -> RetrieverConfig:
 
 
 def rows_of_texts(tasks: Mapping[str, Sequence[tuple[str, str]]]) -> ReplayRows:
-    """Return rows to replay, a query and a document that it needs each, by the task's name; of one that has several
-    times the same query, that needs all of them. Every premise may be used."""
-    rows: dict[str, list[ReplayPair]] = {}
-    corpora: dict[str, Corpus] = {}
+    """Return steps to replay, by the task's name, made of a query and a document that it needs each; a query that
+    comes several times needs all of its documents. Every premise may be used."""
+    lessons: dict[str, Lesson] = {}
     for name, texts in tasks.items():
         place = {document: number for number, document in enumerate(dict.fromkeys(text for _, text in texts))}
         premises = [
@@ -216,13 +215,13 @@ def rows_of_texts(tasks: Mapping[str, Sequence[tuple[str, str]]]) -> ReplayRows:
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
             file.writelines(json.dumps(line) + "\n" for line in lines)
             file.flush()
-            corpora[name] = Corpus(file.name)
+            corpus = Corpus(file.name)
         needed: dict[str, set[int]] = {}
         for query, document in texts:
             needed.setdefault(query, set()).add(place[document])
-        steps = {
-            query: Example("T.lean", query, (1, 1), 0, query, tuple(sorted(own)), tuple(sorted(own)))
+        steps = tuple(
+            Example("T.lean", query, (1, 1), 0, query, tuple(sorted(own)), tuple(sorted(own)))
             for query, own in needed.items()
-        }
-        rows[name] = [ReplayPair(steps[query], place[document]) for query, document in texts]
-    return ReplayRows(rows, corpora, seed=0)
+        )
+        lessons[name] = Lesson(corpus, steps, ())
+    return ReplayRows(lessons, seed=0)

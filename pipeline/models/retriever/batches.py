@@ -252,15 +252,12 @@ class Batches:
         examples: Sequence[Example],
         tokens: Tokens,
         config: RetrieverConfig,
-        *,
-        pairs: Sequence[tuple[int, int]] | None = None,
     ) -> None:
         """Args:
             corpus: the premises.
             examples: the steps to learn.
             tokens: makes ids of texts.
             config: sizes, negatives, lengths, seed, and the loss of the labels.
-            pairs: the places of examples, each with one of its premises; None: each with all.
 
         Raises:
             DatasetError: there is no pair.
@@ -274,9 +271,10 @@ class Batches:
             negatives=config.num_negatives,
             in_file=config.num_in_file_negatives,
         )
-        self.pairs = list(pairs or ()) or [
+        self.pairs = [
             (number, positive) for number, example in enumerate(examples) for positive in example.positives
         ]
+        """The place of a step, and one of its premises."""
         if not self.pairs:
             raise DatasetError(
                 f"no step of the dataset uses a premise of {corpus.source}, so there is nothing to learn. Is the "

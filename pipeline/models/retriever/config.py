@@ -54,7 +54,7 @@ class RetrieverConfig(Config):
         lambda_value: of EWC: the penalty's gradient as a share of the loss's over a task's first steps. 0: no penalty.
         fisher_samples: examples for EWC's Fisher information, shared among all parts of the past.
         average_weight: of the weights after a task in the average with those before it.
-        replay_size: rows of all earlier tasks together, the same number of each repository.
+        replay_size: steps of all earlier tasks together, the same number of each repository.
         replay_share: of a step's loss, that of replayed rows, below 1.
         lora_by_repository: whether each repository has an adapter of its own (LoRA), trained and used for it alone,
             all on the chain's first model (`pipeline.models.adapters`). A repository's first training protects nothing,

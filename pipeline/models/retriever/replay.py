@@ -1,18 +1,17 @@
-"""Rows of a retriever's earlier tasks: learned again as at first, and the examples of EWC's estimate.
+"""Steps of a retriever's earlier tasks: learned again as at first, and the examples of EWC's estimate.
 
 All rows of a step are of one repository, and so are their negatives: a document could be told from another repository's
-premises by names alone. A replayed row has the positives of its whole proof, premises out of its theorem's reach are no
-negatives of it, by the code of the first time (`batches.Batches`). It
-lacks most of its corpus: hundreds of repositories' do not fit into memory. So of each the premises of the chosen rows
-are kept, and `_AROUND` times as many others as a row has negatives, drawn for each row from all its theorem may use.
+premises by names alone. A replayed step has the positives of its whole proof, premises out of its theorem's reach are
+no negatives of it, by the code of the first time (`batches.Batches`). It lacks most of its corpus: hundreds of
+repositories' do not fit into memory. So of each the premises of the chosen steps are kept, and `_AROUND` times as many
+others as a step's pairs have negatives, drawn for each from all its theorem may use.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -23,7 +22,7 @@ from pipeline.models.replay import chosen, random_numbers
 from pipeline.models.retriever.batches import (
     Batch,
     Batches,
-    Example,
+    Lesson,
     NegativeSampler,
     dataset_digest,
     read_examples,
@@ -37,14 +36,6 @@ _TURNS, _DRAWS, _NEGATIVES = 4, 5, 7
 """Separate the streams of random numbers, also from `pipeline.models.replay`'s."""
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayPair:
-    """A step and one of its premises, as indices of its task's corpus in `ReplayRows`."""
-
-    example: Example
-    positive: int
-
-
 class Draw(Protocol):
     """Returns a process's part of a step's replayed pairs."""
 
@@ -52,43 +43,36 @@ class Draw(Protocol):
 
 
 class ReplayRows:
-    """Pairs of earlier tasks, by the task's name."""
+    """The steps to replay of earlier tasks, by the task's name."""
 
-    def __init__(
-        self, rows: Mapping[str, Sequence[ReplayPair]], corpora: Mapping[str, Corpus], *, seed: int
-    ) -> None:
+    def __init__(self, tasks: Mapping[str, Lesson], *, seed: int) -> None:
         """Args:
-        rows: of each task; a task without any counts as none.
-        corpora: the premises of each task's rows.
+        tasks: of each the steps and their premises; a task without any counts as none.
         seed: of the draws.
         """
-        self.tasks = {name: tuple(own) for name, own in rows.items() if own}
-        self._corpora = corpora
+        self.tasks = {name: lesson for name, lesson in tasks.items() if lesson.train}
         self._seed = seed
 
     @classmethod
     def of(cls, earlier: Sequence[TaskData], config: RetrieverConfig) -> ReplayRows:
-        """Choose the rows for a task from the training splits of earlier ones; of several of one name the last counts.
+        """Choose the steps for a task from the training splits of earlier ones; of several of one name the last counts.
 
         Raises:
             LearningError: a dataset cannot be read.
         """
         named = {one.name: one for one in earlier} if config.replay_size else {}
         most = max(1, config.replay_size // max(1, len(named)))
-        rows: dict[str, Sequence[ReplayPair]] = {}
-        corpora: dict[str, Corpus] = {}
-        for name, task in named.items():
-            rows[name], corpora[name] = _chosen(task, most, config)
-        return cls(rows, corpora, seed=config.seed)
+        return cls({name: _chosen(task, most, config) for name, task in named.items()}, seed=config.seed)
 
     def __bool__(self) -> bool:
         return bool(self.tasks)
 
     def digest(self) -> str:
-        """Return the SHA-256 of the rows and of the premises beside them."""
-        content = [[name, [astuple(row) for row in own]] for name, own in self.tasks.items()]
-        parts = [json.dumps(content), *(dataset_digest(self._corpora[name], ()) for name in self.tasks)]
-        return hashlib.sha256("".join(parts).encode()).hexdigest()
+        """Return the SHA-256 of the steps and of the premises beside them."""
+        parts = [
+            part for name, own in self.tasks.items() for part in (name, dataset_digest(own.corpus, own.train))
+        ]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
     def turn(self, number: int) -> str:
         """Return the task for a turn: each once in a round, in an order that changes."""
@@ -97,13 +81,8 @@ class ReplayRows:
         return names[int(rng.permutation(len(names))[number % len(names)])]
 
     def batches(self, tokens: Tokens, config: RetrieverConfig) -> dict[str, Batches]:
-        """Return the maker of each task's batches; a pair's number is its place among the task's rows."""
-        made = {}
-        for name, rows in self.tasks.items():
-            corpus, examples = self._corpora[name], tuple(row.example for row in rows)
-            pairs = [(place, row.positive) for place, row in enumerate(rows)]
-            made[name] = Batches(corpus, examples, tokens, config, pairs=pairs)
-        return made
+        """Return the maker of each task's batches."""
+        return {name: Batches(own.corpus, own.train, tokens, config) for name, own in self.tasks.items()}
 
     def draw(
         self, batches: Mapping[str, Batches], config: RetrieverConfig, step: int, *, rank: int, world: int
@@ -118,33 +97,32 @@ class ReplayRows:
         return own.of(numbers, rng, rank=rank, world=world)
 
 
-def _chosen(task: TaskData, most: int, config: RetrieverConfig) -> tuple[Sequence[ReplayPair], Corpus]:
-    """Return at most `most` pairs of a task's training split, drawn uniformly, in order, with their premises."""
+def _chosen(task: TaskData, most: int, config: RetrieverConfig) -> Lesson:
+    """Return at most `most` steps of a task's training split, drawn uniformly, in order, with their premises."""
     corpus = Corpus(task.dataset / "corpus.jsonl")
     try:
-        examples = read_examples(task.dataset / config.split / "train.json", corpus)
+        known = read_examples(task.dataset / config.split / "train.json", corpus)
     except NothingToLearnError:
-        return (), corpus.only((), ())
-    places = [(example, positive) for example in examples for positive in example.positives]
-    pairs = chosen(places, most, config.seed)
+        known = ()
+    examples = chosen(known, most, config.seed)
     sampler = NegativeSampler(
         corpus,
         negatives=_AROUND * config.num_negatives,
         in_file=_AROUND * config.num_in_file_negatives,
     )
     rng = random_numbers(config.seed, _NEGATIVES)
-    needed = {index for example, _ in pairs for index in example.proof}
-    needed.update(index for pair in pairs for index in sampler.draw(*pair, rng))
-    kept = np.array(sorted(needed), dtype=np.int64)
+    needed: set[int] = set()
+    for example in examples:
+        needed.update(example.proof)
+        for positive in example.positives:
+            needed.update(sampler.draw(example, positive, rng))
+    kept = sorted(needed)
 
-    def place(*indices: int) -> tuple[int, ...]:
+    def places(indices: Sequence[int]) -> tuple[int, ...]:
         return tuple(np.searchsorted(kept, indices).tolist())
 
-    rows = [
-        ReplayPair(
-            replace(example, positives=place(*example.positives), proof=place(*example.proof)),
-            *place(positive),
-        )
-        for example, positive in pairs
-    ]
-    return rows, corpus.only(kept.tolist(), {example.file_path for example, _ in pairs})
+    rows = tuple(
+        replace(example, positives=places(example.positives), proof=places(example.proof))
+        for example in examples
+    )
+    return Lesson(corpus.only(kept, {example.file_path for example in examples}), rows, ())

@@ -68,7 +68,7 @@ def dataset(folder: Path, name: str, theorems: int) -> TaskData:
 def test_every_repository_has_the_same_share_of_the_rows_whatever_its_size(tmp_path: Path) -> None:
     earlier = [dataset(tmp_path, "Small", 20), dataset(tmp_path, "Large", 200)]
     rows = ReplayRows.of(earlier, RetrieverConfig(replay_size=20))
-    assert {name: len(own) for name, own in rows.tasks.items()} == {"Small": 10, "Large": 10}
+    assert {name: len(own.train) for name, own in rows.tasks.items()} == {"Small": 10, "Large": 10}
 
 
 def test_every_repository_has_its_turn_as_often_as_any_other() -> None:
@@ -102,7 +102,7 @@ def test_rows_are_those_of_the_training_split_alone(tmp_path: Path) -> None:
         }
         for split in ("train", "test")
     }
-    queries = {row.example.query for row in rows.tasks["A"]}
+    queries = {step.query for step in rows.tasks["A"].train}
     assert queries == states["train"]
     assert not states["test"] <= queries
 
@@ -111,8 +111,8 @@ def test_of_two_versions_of_a_task_the_last_counts(tmp_path: Path) -> None:
     first, last = dataset(tmp_path / "1", "A", 40), dataset(tmp_path / "2", "A", 80)
     config = RetrieverConfig(replay_size=1000)
     both = ReplayRows.of([first, last], config)
-    assert both.tasks == ReplayRows.of([last], config).tasks
-    assert both.tasks != ReplayRows.of([first], config).tasks
+    assert both.digest() == ReplayRows.of([last], config).digest()
+    assert both.digest() != ReplayRows.of([first], config).digest()
 
 
 def test_the_same_datasets_give_the_same_rows_and_another_seed_others(tmp_path: Path) -> None:
