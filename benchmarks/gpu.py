@@ -6,7 +6,7 @@
     embedding   premises of Lean's lengths through the index on the disk; other: float32, 64 as they come; the same
                 without a thread that makes the next tokens, and padded to powers of two, whose shapes repeat
     search      the best 100 of 180,000 premises for 64 queries; other: one query at a time, everything sorted
-    training    `train_task` of texts of Lean's lengths with 1, 8, 32 and 64 pairs: pairs a second and peak
+    training    a retriever's training of texts of Lean's lengths with 1, 8, 32 and 64 pairs: pairs a second and peak
                 memory; other: 8 pairs, each text padded to the step's longest, all activations held; 32 pairs with
                 replayed ones and saved steps, by the loader's processes and in the training's own
     ewc         the Fisher information of 512 examples; a task learned with it: lambda, peak memory
@@ -67,7 +67,7 @@ from pipeline.models.retriever.ewc import Part, estimated
 from pipeline.models.retriever.index import Retriever, embed_texts, stored_vectors, top_k
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.replay import ReplayRows
-from pipeline.models.retriever.training import train_task
+from pipeline.models.retriever.training import RetrieverTraining
 from pipeline.models.running import Reports, Saves
 from pipeline.models.tactics.generate import load_generator
 from pipeline.models.tactics.requests import Decoding, Request
@@ -368,11 +368,12 @@ def _train(
 
     bench.forget_peak()
     run = bench.folder / "runs" / name
-    encoder, trained = train_task(config.model_name, lesson, config, run=run, rows=rows, on_step=on_step)
+    training = RetrieverTraining(config, config.model_name, Reports(on_step), rows=rows)
+    training.fit(lesson, Saves(run))
     later = times[bench.sizes.warm :]
     took = [after - before for before, after in itertools.pairwise(later)]
-    weights = sum(weights.numel() for weights in encoder.parameters())
-    strengths = trained.curve.measured.get("ewc/lambda")
+    weights = sum(weights.numel() for weights in training.encoder.parameters())
+    strengths = training.curve.measured.get("ewc/lambda")
     return Trained(statistics.median(took), bench.peak(), weights, strengths[-1][1] if strengths else None)
 
 

@@ -46,6 +46,8 @@ class Config:
     no_content: ClassVar[frozenset[str]]
     """Fields without effect on the trained weights."""
     model_name: str
+    batch_size: int
+    lr: float
     seed: int
     device: Device
     lora_by_repository: bool = False

@@ -168,8 +168,6 @@ def diverged(what: str) -> DivergedError:
 
 
 _KNOWN = (
-    # Of an attempt from the same step.
-    r".*Experiment logs directory",
     r"torch\.distributed\.nn\.functional\.all_gather is deprecated",
     # PEFT's own use of transformers.
     r"`is_gradient_checkpointing` is deprecated",
@@ -178,7 +176,7 @@ _KNOWN = (
 
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
-    """Limit Lightning to warnings that apply here; transformers draws no progress bars."""
+    """Limit the libraries to warnings that apply here; transformers draws no progress bars."""
     fabric = logging.getLogger("lightning_fabric")
     level, bars = fabric.level, transformers_logging.is_progress_bar_enabled()
     fabric.setLevel(logging.WARNING)

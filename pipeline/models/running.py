@@ -16,7 +16,8 @@ import json
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -35,7 +36,7 @@ from transformers.trainer_utils import SaveStrategy
 
 from pipeline.jobs import preemption
 from pipeline.models.chain import Chain, Step, TrainingResult
-from pipeline.models.config import ProgressConfig, TacticsConfig
+from pipeline.models.config import Config
 from pipeline.models.curve import Curve
 from pipeline.models.errors import CheckpointError, ConfigError, disk_reason
 from pipeline.models.libraries import (
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from transformers import TrainerControl
 
 OnStep = Callable[[int, int], object]
-C = TypeVar("C", bound=TacticsConfig | ProgressConfig)
+C = TypeVar("C", bound=Config)
 # Older versions of transformers lack the new name, and newer ones warn about the old one.
 CHECKPOINTING = next(
     name
@@ -72,10 +73,12 @@ class Saves:
         folder: of this run alone: of the same model, data and settings.
         every_s: seconds between two saves; infinite: only at a preemption (`pipeline.jobs.preemption`), and when the
             trainer itself is set to save.
+        tensorboard: the folder for TensorBoard's files, unless the reports have one; None: the tracker's own choice.
     """
 
     folder: Path
     every_s: float = math.inf
+    tensorboard: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +90,7 @@ class Reports:
         say: takes a line of text.
         trackers: transformers' names of trackers.
         callbacks: transformers', or of its shape.
-        tensorboard: the folder for TensorBoard's files; without one the tracker's own choice.
+        tensorboard: the folder for TensorBoard's files; None: that of the saves.
         name: of the run, for trackers; without one they draw it by the seed.
     """
 
@@ -134,6 +137,7 @@ class Training(abc.ABC, Generic[C]):
         config: how to train.
         device: where to compute.
         reports: of its run.
+        curve: of its run.
         model, tokenizer: the trained ones; they are loaded with it.
     """
 
@@ -152,7 +156,7 @@ class Training(abc.ABC, Generic[C]):
         self.config = config
         self.device = device_of(config.device)
         self.reports = reports
-        self._curve = Curve()
+        self.curve = Curve()
 
     @abc.abstractmethod
     def fit(self, rows: Any, saves: Saves) -> FitResult:
@@ -173,13 +177,12 @@ class Training(abc.ABC, Generic[C]):
         with quiet_libraries():
             self.model.save_pretrained(str(folder))
             self.tokenizer.save_pretrained(folder)
-        self._curve.write(folder)
+        self.curve.write(folder)
 
     def arguments(self, saves: Saves) -> dict[str, Any]:
         """Return the common arguments of all trainers of transformers and TRL."""
         return {
             "output_dir": str(saves.folder),
-            "num_train_epochs": self.config.epochs,
             "per_device_train_batch_size": self.config.batch_size // world(),
             "learning_rate": self.config.lr,
             "seed": self.config.seed,
@@ -190,6 +193,7 @@ class Training(abc.ABC, Generic[C]):
             "logging_steps": 1,
             # The filter would log a loss of NaN as 0.
             "logging_nan_inf_filter": False,
+            "ddp_find_unused_parameters": False,
             "disable_tqdm": True,
         }
 
@@ -208,13 +212,16 @@ class Training(abc.ABC, Generic[C]):
         # They print to stdout, which belongs to the job's lines for the daemon.
         for callback in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(callback)
-        for callback in (*reports.callbacks, _StepReports(reports.on_step), _SaveCallback(saves)):
+        thread = ThreadPoolExecutor(1, "saving")
+        saving = _SaveCallback(saves, thread)
+        for callback in (*reports.callbacks, _StepReports(reports.on_step), saving):
             trainer.add_callback(callback)
         for callback in trainer.callback_handler.callbacks:
-            if isinstance(callback, TensorBoardCallback) and reports.tensorboard is not None:
+            folder = reports.tensorboard or saves.tensorboard
+            if isinstance(callback, TensorBoardCallback) and folder is not None:
                 # Its own choice is beside the saves, which are removed in the end.
-                callback.logging_dir = str(reports.tensorboard)
-        with quiet_libraries(), _own_run(reports.trackers):
+                callback.logging_dir = str(folder)
+        with quiet_libraries(), _own_run(reports.trackers), thread:
             try:
                 begun = _newest_whole(saves.folder)
                 if begun is not None and _has_ended(begun):
@@ -222,6 +229,7 @@ class Training(abc.ABC, Generic[C]):
                     trainer.args.num_train_epochs, trainer.args.max_steps = 0, -1
                 with preemption.region(any_of):
                     trainer.train(resume_from_checkpoint=None if begun is None else str(begun))
+                saving.wait()
             except (OSError, RuntimeError, SafetensorError) as error:
                 if not _is_disk_error(error):
                     raise
@@ -231,7 +239,7 @@ class Training(abc.ABC, Generic[C]):
                 ) from error
         check_finite(trainer.model)
         meet()  # another process may still read the best weights, which go with the run
-        self._curve = Curve.of_history(trainer.state.log_history)
+        self.curve = Curve.of_history(trainer.state.log_history)
         return int(trainer.state.global_step)
 
 
@@ -261,7 +269,8 @@ def make_checkpoint(
         began = time.monotonic()
         training = begin()
         learned, described = rows()
-        fitted = training.fit(learned, Saves(run / "steps", 60 * save_minutes))
+        curves = chain.folder / "tensorboard" / step.checkpoint
+        fitted = training.fit(learned, Saves(run / "steps", 60 * save_minutes, curves))
         told = {name: getattr(fitted, name) for name in ("rows", "dropped", "steps", "measures")}
         return TrainingResult(
             training.write,
@@ -361,11 +370,25 @@ class _StepReports(TrainerCallback):  # type: ignore[misc]
 
 
 class _SaveCallback(TrainerCallback):  # type: ignore[misc]
-    """Decides when a run is saved, flushes the save to the disk, and removes the earlier ones."""
+    """Decides when a run is saved. A thread flushes the save to the disk, during the next steps, and removes the
+    earlier ones.
+    """
 
-    def __init__(self, saves: Saves) -> None:
+    def __init__(self, saves: Saves, thread: ThreadPoolExecutor) -> None:
         self._saves = saves
+        self._thread = thread
+        self._flushing: Future[None] | None = None
         self._next = time.monotonic() + saves.every_s
+
+    def wait(self) -> None:
+        """Wait until the last save is on the disk.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        flushing, self._flushing = self._flushing, None
+        if flushing is not None:
+            flushing.result()
 
     def on_train_begin(
         self,
@@ -399,19 +422,25 @@ class _SaveCallback(TrainerCallback):  # type: ignore[misc]
         control: TrainerControl,  # noqa: ARG002
         **_: Any,
     ) -> None:
-        self._next = time.monotonic() + self._saves.every_s
         meet()  # each process has written its part
+        self.wait()
+        saved = self._of(state.global_step)
         if is_first():
-            saved = self._of(state.global_step)
-            sync_tree(saved)
-            digests = {name: file_digest(saved / name) for name in files_in(saved)}
-            write_whole(saved / _WHOLE, json.dumps(digests))
             kept = {saved, Path(state.best_model_checkpoint or saved)}
-            for other in self._saves.folder.glob("checkpoint-*"):
-                if other not in kept:
-                    shutil.rmtree(other)
+            self._flushing = self._thread.submit(self._flush, saved, kept)
+        self._next = time.monotonic() + self._saves.every_s
         if any_of(preemption.wanted()):
+            self.wait()
             raise preemption.Yielded(f"step {state.global_step} is saved")
+
+    def _flush(self, saved: Path, kept: Collection[Path]) -> None:
+        sync_tree(saved)
+        digests = {name: file_digest(saved / name) for name in files_in(saved)}
+        write_whole(saved / _WHOLE, json.dumps(digests))
+        for other in self._saves.folder.glob("checkpoint-*"):
+            # The next save may have begun.
+            if other not in kept and _step_of(other) < _step_of(saved):
+                shutil.rmtree(other)
 
     def _of(self, step: int) -> Path:
         return self._saves.folder / f"checkpoint-{step}"
@@ -427,16 +456,20 @@ def _newest_whole(folder: Path) -> Path | None:
             except (FileNotFoundError, ValueError):
                 damaged = (_WHOLE, "")
             if damaged is None:
-                result.append((int(path.name.rpartition("-")[2]), path))
+                result.append((_step_of(path), path))
             else:
                 shutil.rmtree(path)
     return of_first(max(result)[1] if result else None)
 
 
+def _step_of(saved: Path) -> int:
+    return int(saved.name.rpartition("-")[2])
+
+
 def _has_ended(saved: Path) -> bool:
-    """Return whether a saved step is its run's last one."""
+    """Return whether a saved step is its run's last one, perhaps before its end was due."""
     state = TrainerState.load_from_json(str(saved / TRAINER_STATE_NAME))
-    return bool(state.global_step >= state.max_steps)
+    return bool(state.stateful_callbacks["TrainerControl"]["args"]["should_training_stop"])
 
 
 def _is_disk_error(error: BaseException) -> bool:

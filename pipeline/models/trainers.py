@@ -31,7 +31,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from lightning_fabric.loggers.logger import Logger
 from peft import PeftConfig
 from pydantic.dataclasses import dataclass
 from transformers import TrainerCallback
@@ -332,9 +331,7 @@ class SFTTrainer(RepositoryTrainer[TrainerConfig]):
             self._say(f"{task.name}: {read}")
         chain, before = self._output.chain, None if parent is None else parent.checkpoint
         step = chain.step(task, config, parent=before, data=digest_of(read.rows))
-        reports = replace(
-            self.reports, name=task.name, tensorboard=chain.folder / "tensorboard" / step.checkpoint
-        )
+        reports = replace(self.reports, name=task.name)
         learned = [*(parent.about["repositories"] if parent else ()), task.name]
         return make_checkpoint(
             chain,
@@ -428,20 +425,21 @@ class RetrievalTrainer(RepositoryTrainer[RetrieverConfig]):
         config: TrainingConfig | None = None,
         checkpoints: str | Path = CHECKPOINTS,
         *,
-        loggers: Sequence[Logger] = (),
+        report_to: str | Sequence[str] = "none",
+        callbacks: Sequence[TrainerCallback] = (),
         say: Callable[[str], object] = print,
     ) -> None:
         """Args:
         config: how to train; None for LeanDojo's defaults.
         checkpoints: the folder of the chain.
-        loggers: Lightning's, which are given the curve of each run.
-        say: takes a line of text for each repository.
+        report_to, callbacks, say: as `TacticsTrainer`'s.
 
         Raises:
-            ConfigError: the configuration has "replay", which has no rows if everything is learned again.
+            ConfigError: the configuration has "replay", which has no rows if everything is learned again; or there is
+                no such tracker.
         """
         super().__init__(OutputFolder(Path(checkpoints, HEAD), Path(checkpoints)), say)
-        self._loggers = loggers
+        self.reports = Reports(trackers=trackers(report_to), callbacks=callbacks)
         self.chain = self._output.chain
         self.config = config or TrainingConfig()
         self._ours = self.config.translated()
@@ -535,7 +533,8 @@ class RetrievalTrainer(RepositoryTrainer[RetrieverConfig]):
     def _learn(self, task: TaskData, config: RetrieverConfig, parent: Checkpoint | None) -> Checkpoint:
         task = replace(task, data_seq=exported_position(task.dataset))
         before = None if parent is None else parent.checkpoint
-        return learn(task, self.chain, config, parent=before, loggers=self._loggers)
+        reports = replace(self.reports, name=task.name)
+        return learn(task, self.chain, config, parent=before, reports=reports)
 
     def _report(self, task: TaskData, made: Checkpoint) -> None:
         self._say(f"{task.name}: checkpoint {made.checkpoint}")
@@ -617,11 +616,10 @@ class ProgressTrainer:
             data = read_dataset(self.data_path, eval_ratio=self.eval_ratio, seed=config.seed)
             task = TaskData(Path(self.data_path).name, Path(self.data_path))
             step = chain.step(task, config, parent=None, data=data.digest)
-            reports = replace(self._reports, tensorboard=chain.folder / "tensorboard" / step.checkpoint)
             made = make_checkpoint(
                 chain,
                 step,
-                lambda: ProgressTraining(config, step.start, reports),
+                lambda: ProgressTraining(config, step.start, self._reports),
                 lambda: (data, {}),
                 save_minutes=config.save_minutes,
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,23 +9,16 @@ from typing import Any
 
 import pytest
 import torch
-from lightning_fabric.loggers.csv_logs import CSVLogger
 from transformers import TrainerCallback
 
-from pipeline.jobs import preemption
-from pipeline.models.chain import Chain
 from pipeline.models.config import TacticsConfig
 from pipeline.models.curve import CURVE, read_curve
-from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError
-from pipeline.models.model_files import Checkpoint
-from pipeline.models.retriever.learning import learn
 from pipeline.models.running import Reports, Saves, Training, trackers
 from pipeline.models.tactics.grpo import as_documented
 from pipeline.models.tactics.rows import Row
 from pipeline.models.tactics.training import FineTuning
-from tests.support.retrieval import small_config, write_dataset
-from tests.support.tiny_models import make_tiny_causal, make_tiny_retriever
+from tests.support.tiny_models import make_tiny_causal
 
 
 def test_a_tracker_that_is_not_installed_is_refused_before_anything_is_loaded(
@@ -99,37 +91,3 @@ def test_a_run_of_w_and_b_ends_with_its_training_unless_the_caller_began_it(
     wandb.run = "of the caller"
     Training.drive(training, Trains(), Saves(tmp_path))
     assert finished == ["of the training"]
-
-
-@pytest.mark.parametrize("preempted", [False, True], ids=["whole", "preempted"])
-def test_lightning_s_loggers_are_given_a_retriever_s_curve(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, preempted: bool
-) -> None:
-    chain = Chain(tmp_path / "chain")
-    config = small_config(
-        make_tiny_retriever(tmp_path / "tiny"),
-        batch_size=8,
-        accumulate_grad_batches=1,
-        against_forgetting="none",
-    )
-    task = TaskData("a", write_dataset(tmp_path / "a", theorems=40, files=3))
-    logged: dict[int, float] = {}
-
-    def train(name: str) -> Checkpoint:
-        try:
-            return learn(task, chain, config, parent=None, loggers=[CSVLogger(tmp_path, "", name)])
-        finally:
-            with (tmp_path / name / "metrics.csv").open() as file:
-                rows = [(int(row["step"]), float(row["loss"])) for row in csv.DictReader(file)]
-            assert rows
-            logged.update(rows)
-
-    if preempted:
-        with monkeypatch.context() as patched:
-            patched.setattr(preemption, "wanted", lambda: True)
-            with pytest.raises(preemption.Yielded):
-                train("first")
-    made = train("last")
-    losses = read_curve((chain.path(made.checkpoint) / CURVE).read_bytes())["loss"]
-    assert len(logged) == made.steps
-    assert logged == pytest.approx(dict(losses))

@@ -158,7 +158,7 @@ def held(
     config: RetrieverConfig,
     losses: RowLosses,
 ) -> ElasticWeights:
-    """Return the weights that a training holds from its beginning on, as `train_task` does."""
+    """Return the weights that a training holds from its beginning on, as a training does."""
     if "ewc" not in config.ways or config.lambda_value == 0:
         return ElasticWeights({}, {}, share=0.0)
     parts = [*(Part(name, batches) for name, batches in past.items()), Part("base", new, sampled=True)]

@@ -45,6 +45,7 @@ class ProgressTraining(Training[ProgressConfig]):
                 model=self.model,
                 args=TrainingArguments(
                     **self.arguments(saves),
+                    num_train_epochs=self.config.epochs,
                     weight_decay=0.01,
                     eval_strategy="epoch",
                     save_strategy="epoch",

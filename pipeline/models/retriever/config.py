@@ -35,7 +35,7 @@ AgainstForgetting = Literal[
 FromMinusOne = Annotated[int, Field(ge=-1)]
 Schedule = Literal["cosine", "constant"]
 Switch = Literal["auto", "on", "off"]
-Precision = Literal["auto", "32-true", "bf16-mixed", "16-mixed"]
+Precision = Literal["auto", "32-true", "bf16-mixed"]
 
 
 @dataclass(frozen=True, slots=True, config=STRICT)

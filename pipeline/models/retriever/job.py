@@ -17,7 +17,7 @@ from pipeline.models.model_files import Checkpoint
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.index import Retriever, load_retriever
 from pipeline.models.retriever.learning import learn, measure
-from pipeline.models.retriever.training import tensorboard
+from pipeline.models.running import Reports
 from pipeline.models.training_job import OnStep, StepReports, TrainingJob
 from store.events.models import ModelKind
 
@@ -43,9 +43,8 @@ class RetrieverJob(TrainingJob[RetrieverConfig, Retriever]):
             self.config,
             parent=self.order.parent,
             earlier=self.replayed,
-            on_step=on_step,
+            reports=Reports.of_job(on_step, self.tensorboard),
             on_held=StepReports(self.reporter, f"estimating what {task.name} must not change"),
-            loggers=[] if self.tensorboard is None else [tensorboard(self.tensorboard)],
         )
 
     def load(self, source: str) -> Retriever:

@@ -15,15 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lightning_fabric.loggers.logger import Logger
-
 from pipeline.models.adapters import base_of
-from pipeline.models.chain import Chain, Step, TrainingResult
+from pipeline.models.chain import Chain, Step
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToLearnError
-from pipeline.models.libraries import tensors_digest
 from pipeline.models.measures import Evaluation, by_theorem, metrics_of, rate, summarise
-from pipeline.models.model_files import Checkpoint, versions
+from pipeline.models.model_files import Checkpoint
 from pipeline.models.replay import replayable, version_before
 from pipeline.models.retriever.baselines import BM25, fused
 from pipeline.models.retriever.batches import (
@@ -36,14 +33,13 @@ from pipeline.models.retriever.batches import (
 )
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import save_encoder
 from pipeline.models.retriever.index import Retriever, load_retriever
 from pipeline.models.retriever.replay import ReplayRows
-from pipeline.models.retriever.training import OnStep, train_task
+from pipeline.models.retriever.training import RetrieverTraining
+from pipeline.models.running import NO_REPORTS, OnStep, Reports, make_checkpoint
 
 _COUNTED = "recall@10"
 """The measure behind promotions."""
-_LIBRARIES = ("torch", "transformers", "numpy")
 
 
 def plan(
@@ -80,9 +76,8 @@ def learn(
     *,
     parent: str | None,
     earlier: Sequence[TaskData] = (),
-    on_step: OnStep = lambda _done, _total: None,
+    reports: Reports = NO_REPORTS,
     on_held: OnStep = lambda _done, _total: None,
-    loggers: Sequence[Logger] = (),
 ) -> Checkpoint:
     """Train a task from a checkpoint (None: from `config.model_name`) and add the new one to the chain.
 
@@ -95,9 +90,8 @@ def learn(
         parent: the checkpoint's id.
         earlier: the tasks to replay and to hold by EWC, if the configuration has them, an earlier version of this one
             among them.
-        on_step: takes (optimiser steps done, in all).
+        reports: of the run.
         on_held: takes (groups done, in all) while EWC estimates.
-        loggers: Lightning's, which are given the run's curve.
 
     Raises:
         LearningError: the dataset or the parent cannot be used, the loss diverged, the disk is full, or another process
@@ -111,32 +105,18 @@ def learn(
     else:
         how = config
 
-    def train(run: Path) -> TrainingResult:
-        encoder, trained = train_task(
-            step.start,
-            lesson,
-            how,
-            run=run,
-            rows=rows,
-            on_step=on_step,
-            on_held=on_held,
-            loggers=loggers,
-        )
-
-        def write(folder: Path) -> None:
-            save_encoder(encoder, step.start, folder)
-            trained.curve.write(folder)
-
-        digest = tensors_digest(encoder.state_dict())
-        about: dict[str, Any] = {"digest": digest}
-        if step.others is not None:
-            before = {} if step.parent is None else chain.read(step.parent).about["digests"]
-            about["digests"] = {task.name: digest, **{name: before[name] for name in step.others}}
-        made = versions(_LIBRARIES)
-        warnings = tuple(trained.warnings)
-        return TrainingResult(write, trained.steps, trained.device, trained.seconds, made, warnings, about)
-
-    return chain.make(step, train)
+    described: dict[str, Any] = {}
+    if step.others:
+        before = chain.read(str(step.parent))
+        known = {**before.about.get("digests", {}), before.task: before.about["digest"]}
+        described["digests"] = {name: known[name] for name in step.others}
+    return make_checkpoint(
+        chain,
+        step,
+        lambda: RetrieverTraining(how, step.start, reports, rows=rows, on_held=on_held),
+        lambda: (lesson, described),
+        save_minutes=config.save_minutes,
+    )
 
 
 def _data_digest(lesson: Lesson, rows: ReplayRows | None) -> str:

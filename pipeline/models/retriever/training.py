@@ -1,47 +1,37 @@
-"""Train one task: from one checkpoint's weights to the next one's, and after a kill from the last saved step.
+"""Train a retriever on one task: from one checkpoint's weights to the next one's.
 
-A step's data and random numbers follow from its number (`batches`), so on a CPU an interrupted run ends with exactly
-the weights of an uninterrupted one. Several processes share each step, and only dropout depends on their number: a run
-may be continued by another number.
+A step's data follow from its number (`batches`). Several processes share each step, and only dropout depends on their
+number: a run may be continued by another number.
 """
 
 from __future__ import annotations
 
-import math
+import json
 import os
 import statistics
-import sys
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from lightning_fabric.loggers.logger import Logger
-from lightning_fabric.loggers.tensorboard import TensorBoardLogger
-from torch import Tensor, distributed, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
-from tqdm import tqdm
-from transformers import get_constant_schedule_with_warmup, get_cosine_schedule_with_warmup
+from transformers import (
+    EarlyStoppingCallback,
+    Trainer,
+    TrainingArguments,
+    get_constant_schedule_with_warmup,
+    get_cosine_schedule_with_warmup,
+)
 
 from pipeline.jobs import preemption
-from pipeline.models.curve import LOSS, Curve
-from pipeline.models.errors import ConfigError
-from pipeline.models.libraries import (
-    check_finite,
-    computes_in_bfloat16,
-    device_of,
-    diverged,
-    quiet_libraries,
-)
+from pipeline.models.libraries import computes_in_bfloat16, tensors_digest
 from pipeline.models.measures import METRICS, rate
-from pipeline.models.ranks import any_of, is_first, of_first, place, world
+from pipeline.models.ranks import any_of, of_first, place, world
 from pipeline.models.retriever.batches import Batch, Batches, Lesson, asked_of
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import (
@@ -49,328 +39,244 @@ from pipeline.models.retriever.encoder import (
     has_adapter,
     load_encoder,
     load_tokens,
+    save_encoder,
     train_adapter,
 )
 from pipeline.models.retriever.ewc import ElasticWeights, Part, estimated, parameters_of
 from pipeline.models.retriever.index import Retriever
 from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.replay import Draw, ReplayRows
-from pipeline.models.retriever.saving import SavedSteps
+from pipeline.models.running import NO_REPORTS, FitResult, OnStep, Reports, Saves, Training, mean_loss
 
-OnStep = Callable[[int, int], object]
 _WARMUP_SHARE = 0.1
 """Of a run: a small task would never leave a longer warm-up."""
-_EWC_EVERY = 10
+_MEASURED_EVERY = 10
 """Steps between two measurements of EWC, which cost some passes over the weights; the last step has one too."""
-_READ_EVERY = 50
-"""Steps between two reads of the losses from the device, which stops it each time."""
+_LONG = 100
+"""Steps of a run whose losses are read from the device, which stops it, with EWC's measures; of a shorter one after
+each step.
+"""
 _BASE = "the model before this task"
 """The part of the past without rows, by its name in a warning: the model shows it on the new task's texts."""
 _ASKED = 64
 """Rows of each earlier task in `remembered`, and their number at a time."""
-_DROPOUT = 0x0D0F
-"""Separates the random numbers of dropout from those of the batches."""
 
 
-def tensorboard(folder: Path) -> Logger:
-    """Return a logger that writes a run's curve into a folder, as TensorBoard's files.
+class RetrieverTraining(Training[RetrieverConfig]):
+    """A training of a retriever; its measure is "loss", the mean over the run.
 
-    Raises:
-        ConfigError: TensorBoard is not installed.
+    Attributes:
+        encoder: the trained one.
     """
-    # It loads the trainer of transformers, unused elsewhere here.
-    from pipeline.models.running import trackers
 
-    trackers("tensorboard")
-    return TensorBoardLogger(folder.parent, name="", version=folder.name)
-
-
-@dataclass(frozen=True, slots=True)
-class RunSummary:
-    """The summary of a run: optimiser steps, seconds of this process, the device, warnings, the curve."""
-
-    steps: int
-    seconds: float
-    device: str
-    warnings: Sequence[str]
-    curve: Curve
-
-
-def train_task(
-    start: str | Path,
-    lesson: Lesson,
-    config: RetrieverConfig,
-    *,
-    run: Path,
-    rows: ReplayRows | None = None,
-    on_step: OnStep = lambda _done, _total: None,
-    on_held: OnStep = lambda _done, _total: None,
-    loggers: Sequence[Logger] = (),
-) -> tuple[Encoder, RunSummary]:
-    """Train a task and return the encoder, and the run's summary.
-
-    Args:
-        start: the folder or hub name of the weights to begin with.
-        lesson: the task's.
-        config: how.
-        run: the run's own folder; an interrupted run of the same arguments in it is continued.
-        rows: of earlier tasks, for replay and EWC.
-        on_step: takes (optimiser steps done, in all) after each.
-        on_held: takes (groups done, in all) while EWC estimates.
-        loggers: Lightning's, which are given the run's curve.
-
-    Raises:
-        LearningError: the dataset or a checkpoint cannot be used, a loss was no finite number, or the disk is full.
-        Yielded: the job was preempted, and its progress is saved in `run`.
-    """
-    started = time.monotonic()
-    device = _device(config)
-    encoder, tokens = load_encoder(start), load_tokens(start)
-    nn.Module.to(encoder, device)
-    retriever = Retriever(encoder, tokens, config.document_length, config.data_max_seq_len)
-    batches = Batches(lesson.corpus, lesson.train, tokens, config)
-    past = {} if rows is None else rows.batches(tokens, config)
-    if config.lora_by_repository or has_adapter(encoder):
-        train_adapter(encoder, rank=config.lora_rank, seed=config.seed)
-    losses = row_losses(config.loss, temperature=config.temperature)
-    kept = parameters_of(encoder) if "average" in config.ways else {}
-    before = {name: value.cpu().clone() for name, value in kept.items()}
-
-    def before_group(done: int, groups: int) -> None:
-        if preemption.wanted() and world() == 1:
-            # One of several would leave the others waiting: they end when the estimate does.
-            raise preemption.Yielded("nothing is learned yet")
-        on_held(done, groups)
-
-    elastic, warnings = ElasticWeights({}, {}, share=0.0), tuple[str, ...]()
-    if "ewc" in config.ways and config.lambda_value > 0:
-        parts = [*(Part(name, made) for name, made in past.items()), Part(_BASE, batches, sampled=True)]
-        with preemption.region(any_of):
-            fisher, warnings = estimated(encoder, parts, config, losses, before_group)
-        elastic = ElasticWeights(fisher, parameters_of(encoder), share=config.lambda_value)
-    replays = rows is not None and "replay" in config.ways and config.replay_share > 0
-    training = _Training(
-        retriever,
-        lesson,
-        batches,
-        config,
-        elastic=elastic,
-        past=past,
-        replay=partial(rows.draw, past, config) if rows and replays else None,
-        loggers=loggers,
-    )
-    status = "failed"
-    try:
-        with preemption.region(any_of), quiet_libraries(), _deterministic(device):
-            training.run(run / "steps", on_step)
-        status = "success"
-    finally:
-        # Those with a buffer write it now: a preempted run goes on without the steps before it.
-        for logger in loggers:
-            logger.finalize(status)
-    check_finite(encoder)
-    encoder.train(False)
-    average(encoder, before, config.average_weight)
-    seconds = time.monotonic() - started
-    return encoder, RunSummary(training.step, seconds, str(device), warnings, training.curve)
-
-
-class _Training:
-    """A run: its state at a step, which is saved, and its way to the next one."""
+    libraries = ("torch", "transformers", "numpy")
 
     def __init__(
+        self,
+        config: RetrieverConfig,
+        start: str | Path,
+        reports: Reports = NO_REPORTS,
+        *,
+        rows: ReplayRows | None = None,
+        on_held: OnStep = lambda _done, _total: None,
+    ) -> None:
+        """Args:
+        config: how to train.
+        start: the folder or hub name of the weights to begin with.
+        reports: of the run.
+        rows: of earlier tasks, for replay and EWC.
+        on_held: takes (groups done, in all) while EWC estimates.
+
+        Raises:
+            ConfigError: there is no GPU. ModelError: the weights cannot be loaded.
+        """
+        super().__init__(config, reports)
+        self._start, self._rows, self._on_held = start, rows, on_held
+        self.encoder, self._tokens = load_encoder(start), load_tokens(start)
+        nn.Module.to(self.encoder, self.device)
+
+    def fit(self, rows: Lesson, saves: Saves) -> FitResult:
+        lesson, config, encoder = rows, self.config, self.encoder
+        retriever = Retriever(encoder, self._tokens, config.document_length, config.data_max_seq_len)
+        batches = Batches(lesson.corpus, lesson.train, self._tokens, config)
+        past = {} if self._rows is None else self._rows.batches(self._tokens, config)
+        if config.lora_by_repository or has_adapter(encoder):
+            train_adapter(encoder, rank=config.lora_rank, seed=config.seed)
+        kept = parameters_of(encoder) if "average" in config.ways else {}
+        before = {name: value.cpu().clone() for name, value in kept.items()}
+        elastic, warnings = self._elastic(batches, past)
+        draw = None
+        if self._rows and "replay" in config.ways and config.replay_share > 0:
+            draw = partial(self._rows.draw, past, config)
+        trainer = self._trainer(retriever, lesson, batches, elastic, past, draw, saves)
+        with _deterministic(self.device):
+            steps = self.drive(trainer, saves)
+        encoder.train(False)
+        average(encoder, before, config.average_weight)
+        measures = {"loss": mean_loss(trainer.state.log_history)}
+        digest = tensors_digest(encoder.state_dict())
+        return FitResult(len(batches.pairs), 0, steps, measures, warnings, {"digest": digest})
+
+    def write(self, folder: Path) -> None:
+        save_encoder(self.encoder, self._start, folder)
+        self.curve.write(folder)
+
+    def _elastic(
+        self, batches: Batches, past: Mapping[str, Batches]
+    ) -> tuple[ElasticWeights, tuple[str, ...]]:
+        """Return the weights to hold, and warnings of parts of the past without any."""
+        config = self.config
+        if "ewc" not in config.ways or config.lambda_value == 0:
+            return ElasticWeights({}, {}, share=0.0), ()
+
+        def before_group(done: int, groups: int) -> None:
+            if preemption.wanted() and world() == 1:
+                # One of several would leave the others waiting: they end when the estimate does.
+                raise preemption.Yielded("nothing is learned yet")
+            self._on_held(done, groups)
+
+        parts = [*(Part(name, made) for name, made in past.items()), Part(_BASE, batches, sampled=True)]
+        losses = row_losses(config.loss, temperature=config.temperature)
+        with preemption.region(any_of):
+            fisher, warnings = estimated(self.encoder, parts, config, losses, before_group)
+        return ElasticWeights(fisher, parameters_of(self.encoder), share=config.lambda_value), warnings
+
+    def _trainer(
         self,
         retriever: Retriever,
         lesson: Lesson,
         batches: Batches,
-        config: RetrieverConfig,
-        *,
         elastic: ElasticWeights,
         past: Mapping[str, Batches],
-        replay: Draw | None,
-        loggers: Sequence[Logger],
-    ) -> None:
-        self.step = 0
-        """Of the optimiser."""
-        self.curve = Curve()
-        self._unread: list[tuple[int, dict[str, float], Tensor]] = []
-        self._best: dict[str, Any] = {"score": -math.inf, "waited": 0, "weights": {}}
-        self._retriever, self._lesson, self._batches = retriever, lesson, batches
-        self._elastic, self._past, self._replay = elastic, past, replay
-        self._config, self._loggers = config, loggers
-        self._steps_per_epoch = batches.steps_per_epoch // batches.accumulate
-        self._total = config.max_epochs * self._steps_per_epoch
-        encoder = self._encoder = retriever.encoder
-        self._optimizer = torch.optim.AdamW(encoder.parameters(), lr=config.lr)
-        self._schedule = schedule_of(self._optimizer, config, self._total)
-        self._scaler = torch.amp.GradScaler(encoder.device.type, enabled=config.precision == "16-mixed")
-        self._loss: nn.Module = _Loss(encoder, config)
-        self._rank, world = place()
-        if world > 1:
-            self._loss = DistributedDataParallel(self._loss)
-
-    def run(self, folder: Path, on_step: OnStep) -> None:
-        """Go on from the newest step saved in a folder to the end.
-
-        Args:
-            folder: of the saved steps.
-            on_step: takes (optimiser steps done, in all) after each.
-
-        Raises:
-            DivergedError: a loss or a saved weight is no finite number.
-            CheckpointError: the disk is full.
-            Yielded: the job was preempted, and the last step is saved.
-        """
-        with ThreadPoolExecutor(1, "saving") as thread:
-            saved = SavedSteps(folder, thread)
-            state = saved.newest()
-            if state is not None:
-                self._resume(state)
-            self._encoder.train()
-            begun, many = self.step, self._batches.accumulate
-            loader = DataLoader(
-                Parts(self._batches, self._replay),
-                batch_size=None,
-                sampler=range(begun * many, self._total * many),
-                num_workers=self._config.num_workers,
-                pin_memory=self._encoder.device.type == "cuda",
-            )
-            parts = iter(loader)
-            interval_s = 60 * self._config.save_minutes
-            next_save = time.monotonic() + interval_s
-            steps = range(begun + 1, self._total + 1)
-            for self.step in tqdm(steps, initial=begun, file=sys.stdout, disable=not sys.stdout.isatty()):
-                self._learn(parts)
-                if not preemption.wanted():
-                    # After a preemption saving comes first: the reader of these lines may have exited.
-                    on_step(self.step, self._total)
-                if self.step % self._steps_per_epoch == 0:
-                    self._end_epoch()
-                if self._best["waited"] >= self._config.early_stopping_patience:
-                    break
-                due = preemption.wanted() or time.monotonic() >= next_save
-                if self.step < self._total and any_of(due):
-                    self._save(saved)
-                    next_save = time.monotonic() + interval_s
-            saved.wait()
-        self._read()
-        if self._best["weights"]:
-            self._encoder.load_state_dict(self._best["weights"])
-
-    def _save(self, saved: SavedSteps) -> None:
-        check_finite(self._encoder)
-        self._read()
-        if is_first():
-            saved.save(self.step, self._state())
-        if any_of(preemption.wanted()):
-            saved.wait()
-            raise preemption.Yielded(f"step {self.step} is saved")
-
-    def _learn(self, parts: Iterator[Batch]) -> None:
-        """Do the step of the optimiser with the present number."""
-        device, many = self._encoder.device, self._batches.accumulate
-        losses = []
-        for number in range(many):
-            # The generator's state is not saved: its seed follows from the step.
-            part = (self.step - 1) * many + number
-            entropy = np.random.SeedSequence([self._config.seed, _DROPOUT, part, self._rank])
-            torch.manual_seed(int(entropy.generate_state(1)[0]))
-            batch = next(parts).to(device, non_blocking=True)
-            together = isinstance(self._loss, DistributedDataParallel)
-            # The processes add up their gradients once.
-            with self._loss.no_sync() if together and number + 1 < many else nullcontext():  # type: ignore[operator]
-                with mixed_precision(self._config, device):
-                    loss = self._loss(batch)
-                self._scaler.scale(loss / many).backward()
-            losses.append(loss.detach())
-        self._scaler.unscale_(self._optimizer)
-        rate_now = float(self._schedule.get_last_lr()[0])
-        measured = self.step % _EWC_EVERY == 0 or self.step == self._total
-        self._elastic.on_gradients(self._encoder, rate_now / self._config.lr, measured=measured)
-        if self._config.gradient_clip_val:
-            nn.utils.clip_grad_norm_(self._encoder.parameters(), self._config.gradient_clip_val)
-        self._scaler.step(self._optimizer)
-        self._scaler.update()
-        self._schedule.step()
-        self._optimizer.zero_grad()
-        known = {**self._elastic.measured, "learning_rate": rate_now}
-        self._unread.append((self.step, known, torch.stack(losses).double().mean()))
-        if len(self._unread) == _READ_EVERY:
-            self._read()
-
-    def _read(self) -> None:
-        """Complete the curve.
-
-        Raises:
-            DivergedError: a loss is no finite number.
-        """
-        unread, self._unread = self._unread, []
-        if not unread:
-            return
-        losses = torch.stack([loss for *_, loss in unread])
-        if place()[1] > 1:
-            distributed.all_reduce(losses, op=distributed.ReduceOp.SUM)
-            losses /= place()[1]
-        for (step, known, _), loss in zip(unread, losses.tolist(), strict=True):
-            if not math.isfinite(loss):
-                raise diverged(f"the loss of step {step} is {loss}")
-            self._note(step, {LOSS: loss, **known})
-
-    def _note(self, step: int, measured: Mapping[str, float]) -> None:
-        self.curve.add(step, measured)
-        for logger in self._loggers if is_first() else ():
-            logger.log_metrics(dict(measured), step)
-
-    def _end_epoch(self) -> None:
-        """Keep the weights if the validation likes them best.
-
-        The memory of earlier tasks counts as much as the result on the new one: else the most forgetful epoch would
-        win.
-        """
+        draw: Draw | None,
+        saves: Saves,
+    ) -> Trainer:
+        config = self.config
+        steps_per_epoch = batches.steps_per_epoch // batches.accumulate
+        total = config.max_epochs * steps_per_epoch
         # A single epoch is kept whatever a validation says, and a validation embeds every premise.
-        if self._config.max_epochs == 1 or not self._lesson.val:
-            return
-        self._encoder.eval()
-        measured = validate(self._retriever, self._lesson, retrieved=self._config.num_retrieved)
-        score = measured["Recall@10_val"] / 100 + (remembered(self._encoder, self._past, self._config) or 0.0)
-        self._encoder.train()
-        # Two kinds of GPU may round them differently, and all processes have to keep the same epoch.
-        measured, score = of_first((measured, score))
-        self._read()
-        self._note(self.step, measured)
-        if score > self._best["score"]:
-            weights = {name: value.cpu().clone() for name, value in self._encoder.state_dict().items()}
-            self._best = {"score": score, "waited": 0, "weights": weights}
-        else:
-            self._best["waited"] += 1
-
-    def _state(self) -> dict[str, Any]:
-        return {
-            "step": self.step,
-            "weights": self._encoder.state_dict(),
-            "optimizer": self._optimizer.state_dict(),
-            "schedule": self._schedule.state_dict(),
-            "scaler": self._scaler.state_dict(),
-            "elastic": self._elastic.progress(),
-            "best": self._best,
-            "curve": self.curve.measured,
+        validates = config.max_epochs > 1 and bool(lesson.val)
+        epochs: dict[str, Any] = {
+            "eval_strategy": "steps",
+            "eval_steps": steps_per_epoch,
+            "save_strategy": "steps",
+            "save_steps": steps_per_epoch,
+            "load_best_model_at_end": True,
+            "metric_for_best_model": "score",
+            "greater_is_better": True,
+            "restore_callback_states_from_checkpoint": True,
         }
+        ours: dict[str, Any] = {
+            # Of all epochs: a step's number has its epoch.
+            "num_train_epochs": 1,
+            "gradient_accumulation_steps": batches.accumulate,
+            "max_grad_norm": config.gradient_clip_val,
+            "logging_steps": _MEASURED_EVERY if total >= _LONG else 1,
+            # `mixed_precision` is our own.
+            "bf16": False,
+            "remove_unused_columns": False,
+            **(epochs if validates else {"save_strategy": "no"}),
+        }
+        arguments = TrainingArguments(**{**self.arguments(saves), **ours})
+        # PyTorch's DataParallel, on a machine with several GPUs, cannot divide a batch of ours.
+        arguments._n_gpu = min(arguments.n_gpu, 1)
+        optimizer = torch.optim.AdamW(self.encoder.parameters(), lr=config.lr)
+        return _Trainer(
+            _Loss(self.encoder, config),
+            arguments,
+            parts=Parts(batches, draw, config.max_epochs),
+            config=config,
+            elastic=elastic,
+            validate=partial(_validated, retriever, lesson, past, config),
+            eval_dataset=lesson.val,
+            optimizers=(optimizer, schedule_of(optimizer, config, total)),
+            callbacks=[EarlyStoppingCallback(config.early_stopping_patience)] if validates else [],
+        )
 
-    def _resume(self, state: dict[str, Any]) -> None:
-        self.step, self._best, self.curve = state["step"], state["best"], Curve(state["curve"])
-        self._encoder.load_state_dict(state["weights"])
-        self._optimizer.load_state_dict(state["optimizer"])
-        self._schedule.load_state_dict(state["schedule"])
-        self._scaler.load_state_dict(state["scaler"])
-        self._elastic.resume(state["elastic"])
+
+class _Trainer(Trainer):  # type: ignore[misc]
+    """transformers' trainer with EWC, with batches of its own, and with the validation of an epoch."""
+
+    control: Any
+
+    def __init__(
+        self,
+        model: nn.Module,
+        arguments: TrainingArguments,
+        *,
+        parts: Parts,
+        config: RetrieverConfig,
+        elastic: ElasticWeights,
+        validate: Callable[[], tuple[dict[str, float], float]],
+        **others: Any,
+    ) -> None:
+        super().__init__(model, arguments, train_dataset=parts, **others)
+        self._config, self._elastic, self._validate = config, elastic, validate
+
+    def get_train_dataloader(self) -> DataLoader[Batch]:
+        return DataLoader(
+            self.train_dataset,
+            collate_fn=_alone,
+            num_workers=self._config.num_workers,
+            pin_memory=self.args.device.type == "cuda",
+        )
+
+    def training_step(self, model: nn.Module, inputs: dict[str, Any], items: Any = None) -> Tensor:
+        loss: Tensor = super().training_step(model, inputs, items)
+        if self.accelerator.sync_gradients:
+            step = self.state.global_step + 1
+            measured = step % _MEASURED_EVERY == 0 or step == self.state.max_steps
+            full = self.lr_scheduler.get_last_lr()[0] / self._config.lr
+            self._elastic.on_gradients(self.model.encoder, full, measured=measured)
+        return loss
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        super().log({**logs, **self._elastic.measured} if "loss" in logs else logs, start_time)
+
+    def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
+        self.model.eval()
+        measured, score = self._validate()
+        self.log(measured)
+        metrics = {"eval_score": score}
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    # The encoder's weights with an adapter's beside them, and the state of EWC: transformers knows neither.
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:  # noqa: ARG002
+        assert output_dir is not None
+        folder = Path(output_dir)
+        folder.mkdir(parents=True, exist_ok=True)
+        torch.save(self.model.state_dict(), folder / _WEIGHTS)
+        (folder / _ELASTIC).write_text(json.dumps(self._elastic.progress()))
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:  # noqa: ARG002
+        folder = Path(resume_from_checkpoint)
+        self.model.load_state_dict(torch.load(folder / _WEIGHTS, map_location="cpu"))
+        self._elastic.resume(json.loads((folder / _ELASTIC).read_text()))
+
+    def _load_best_model(self) -> None:
+        self._load_from_checkpoint(self.state.best_model_checkpoint)
+
+
+_WEIGHTS, _ELASTIC = "weights.pt", "elastic.json"
+
+
+def _alone(rows: Sequence[Batch]) -> dict[str, Batch]:
+    """Return the loader's only row: the forward pass's argument."""
+    (batch,) = rows
+    return {"batch": batch}
 
 
 class Parts(Dataset[Batch]):
-    """One process's batches by number, each with its replayed rows. A loader's processes make them."""
+    """One process's batches of a run by number, each with its replayed rows. A loader's processes make them."""
 
-    def __init__(self, batches: Batches, replay: Draw | None) -> None:
-        self._batches, self._replay = batches, replay
+    def __init__(self, batches: Batches, replay: Draw | None, epochs: int) -> None:
+        self._batches, self._replay, self._epochs = batches, replay, epochs
         self._rank, self._world = place()
+
+    def __len__(self) -> int:
+        return self._epochs * self._batches.steps_per_epoch
 
     def __getitem__(self, number: int) -> Batch:
         batch = self._batches.at(number, rank=self._rank, world=self._world)
@@ -385,22 +291,36 @@ class _Loss(nn.Module):
     def __init__(self, encoder: Encoder, config: RetrieverConfig) -> None:
         super().__init__()
         self.encoder = encoder
+        self._config = config
         self._losses = row_losses(config.loss, temperature=config.temperature)
-        self._replay_share = config.replay_share
         auto = config.gradient_checkpointing == "auto" and encoder.device.type == "cuda"
         self._recompute = auto or config.gradient_checkpointing == "on"
 
-    def forward(self, batch: Batch) -> Tensor:
-        loss = self._mean(batch)
-        return (
-            loss
-            if batch.replayed is None
-            else torch.lerp(loss, self._mean(batch.replayed), self._replay_share)
-        )
+    def forward(self, batch: Batch) -> dict[str, Tensor]:
+        device = self.encoder.device
+        batch = batch.to(device, non_blocking=True)
+        with mixed_precision(self._config, device):
+            loss = self._mean(batch)
+            if batch.replayed is not None:
+                loss = torch.lerp(loss, self._mean(batch.replayed), self._config.replay_share)
+        return {"loss": loss}
 
     def _mean(self, batch: Batch) -> Tensor:
         scores = batch.cosines(self.encoder, recompute=self._recompute)
         return self._losses(scores, batch.label, batch.ignore).mean() * batch.scale
+
+
+def _validated(
+    retriever: Retriever, lesson: Lesson, past: Mapping[str, Batches], config: RetrieverConfig
+) -> tuple[dict[str, float], float]:
+    """Return an epoch's measures, and its score.
+
+    The memory of earlier tasks counts as much as the result on the new one: else the most forgetful epoch would win.
+    """
+    measured = validate(retriever, lesson, retrieved=config.num_retrieved)
+    score = measured["Recall@10_val"] / 100 + (remembered(retriever.encoder, past, config) or 0.0)
+    # Two kinds of GPU may round them differently, and all processes have to keep the same epoch.
+    return of_first((measured, score))
 
 
 @torch.no_grad()
@@ -465,22 +385,13 @@ def validate(retriever: Retriever, lesson: Lesson, *, retrieved: int) -> dict[st
     }
 
 
-def _device(config: RetrieverConfig) -> torch.device:
-    device = device_of(config.device)
-    if device.type != "cuda" and config.precision == "16-mixed":
-        raise ConfigError("precision is '16-mixed', which needs a GPU: take 'bf16-mixed' or '32-true'")
-    return device
-
-
 def mixed_precision(config: RetrieverConfig, device: torch.device) -> torch.autocast:
-    """Return the context in which matrix products are in the configuration's type beside float32, if it has one."""
+    """Return the context in which matrix products are in bfloat16, if the configuration has it."""
     bfloat16 = config.precision == "bf16-mixed" or (
         config.precision == "auto" and computes_in_bfloat16(device)
     )
-    dtype = torch.bfloat16 if bfloat16 else torch.float16
     # A kept copy of a weight would add up the gradients of a step's many passes in its own few digits.
-    mixed = bfloat16 or config.precision == "16-mixed"
-    return torch.autocast(device.type, dtype, enabled=mixed, cache_enabled=False)
+    return torch.autocast(device.type, torch.bfloat16, enabled=bfloat16, cache_enabled=False)
 
 
 @contextmanager

@@ -132,9 +132,9 @@ class TacticTraining(Training[TacticsConfig]):
     def arguments(self, saves: Saves) -> dict[str, Any]:
         return {
             **super().arguments(saves),
+            "num_train_epochs": self.config.epochs,
             "learning_rate": learning_rate(self.config, adapter=self.found.is_adapter),
             CHECKPOINTING: self.checkpointing,
-            "ddp_find_unused_parameters": False,
             "save_strategy": "no",
         }
 

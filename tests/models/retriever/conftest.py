@@ -7,14 +7,18 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.model_files import Checkpoint
+from pipeline.models.retriever.batches import Lesson
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.learning import learn
+from pipeline.models.retriever.training import RetrieverTraining
+from pipeline.models.running import NO_REPORTS, Reports, Saves
 from store.leandojo import Repository
 from tests.support.retrieval import small_config, write_dataset
 from tests.support.tiny_models import make_tiny_retriever
@@ -37,6 +41,16 @@ def tasks(tmp_path_factory: pytest.TempPathFactory) -> list[TaskData]:
 @pytest.fixture
 def config(model: Path) -> RetrieverConfig:
     return small_config(model)
+
+
+def train_task(
+    start: str | Path, lesson: Lesson, config: RetrieverConfig, run: Path, **given: Any
+) -> RetrieverTraining:
+    """Return the training of a task to its end, with its saves in a folder; `given` is its own or of its reports."""
+    reports = Reports(given.pop("on_step", NO_REPORTS.on_step))
+    training = RetrieverTraining(config, start, reports, **given)
+    training.fit(lesson, Saves(run, 60 * config.save_minutes))
+    return training
 
 
 @dataclass(frozen=True)

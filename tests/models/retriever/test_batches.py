@@ -253,7 +253,7 @@ class Replayed:
 
 def test_loader_processes_give_the_steps_in_order_with_what_each_replays(dataset: Path) -> None:
     made, other = batches(dataset), batches(dataset, seed=8)
-    parts = Parts(made, Replayed(other))
+    parts = Parts(made, Replayed(other), 9)
     drawn = list(DataLoader(parts, batch_size=None, sampler=range(2, 7), num_workers=2))
     assert [batch.pairs for batch in drawn] == [made.at(step).pairs for step in range(2, 7)]
     for step, batch in enumerate(drawn, start=2):

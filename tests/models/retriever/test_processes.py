@@ -23,8 +23,8 @@ from pipeline.models.retriever.batches import read_lesson
 from pipeline.models.retriever.encoder import load_encoder
 from pipeline.models.retriever.ewc import parameters_of
 from pipeline.models.retriever.learning import learn
-from pipeline.models.retriever.training import train_task
 from store.leandojo import DynamicDatabase, Repository
+from tests.models.retriever.conftest import train_task
 from tests.support import programs
 from tests.support.retrieval import small_config, write_dataset
 from tests.support.tiny_models import make_tiny_retriever
@@ -52,7 +52,8 @@ from pipeline.models.retriever.batches import read_lesson
 from pipeline.models.retriever.encoder import save_encoder
 from pipeline.models.retriever.learning import learn
 from pipeline.models.ranks import join, start, world
-from pipeline.models.retriever.training import train_task
+from pipeline.models.running import Reports
+from tests.models.retriever.conftest import train_task
 from tests.models.retriever.test_processes import PREEMPTED_AFTER, UNEVEN
 from tests.support.retrieval import small_config
 from store.leandojo import DynamicDatabase
@@ -64,7 +65,8 @@ if world() == 1:
 join("cpu", timeout_s=60)
 config = small_config(folder / "model", max_epochs=2)
 lesson = read_lesson(folder / "data", config)
-encoder, trained = train_task(folder / "model", lesson, config, run=folder / "run")
+trained = train_task(folder / "model", lesson, config, folder / "run")
+encoder = trained.encoder
 rank = os.environ.get("LOCAL_RANK", "0")
 (folder / f"{rank}.json").write_text(json.dumps([trained.curve.measured, tensors_digest(encoder.state_dict())]))
 if rank == "0":
@@ -88,7 +90,7 @@ cat, data = TaskData("cat", folder / "cat"), TaskData("data", folder / "data")
 chain = Chain(folder / "continued")
 parent = learn(cat, chain, config, parent=None).checkpoint
 try:
-    learn(data, chain, config, parent=parent, earlier=[cat], on_step=stop)
+    learn(data, chain, config, parent=parent, earlier=[cat], reports=Reports(stop))
 except preemption.Yielded as ended:
     (folder / f"preempted-{rank}").write_text(ended.saved)
 """
@@ -158,14 +160,14 @@ def test_two_processes_learn_and_measure_what_one_does(two_processes: Shared) ->
     curve, digest = said
     config = small_config(folder / "model", max_epochs=2)
     lesson = read_lesson(folder / "data", config)
-    encoder, alone = train_task(folder / "model", lesson, config, run=folder / "run alone")
+    alone = train_task(folder / "model", lesson, config, folder / "run alone")
     assert curve.keys() == alone.curve.measured.keys() >= {LOSS, "learning_rate", "Recall@10_val", "MRR"}
     for name, points in alone.curve.measured.items():
         assert [step for step, _ in curve[name]] == [step for step, _ in points]
         assert [value for _, value in curve[name]] == pytest.approx([value for _, value in points], rel=1e-4)
     together = load_encoder(folder / "made").state_dict()
     assert tensors_digest(together) == digest
-    for name, value in encoder.state_dict().items():
+    for name, value in alone.encoder.state_dict().items():
         torch.testing.assert_close(together[name], value, rtol=1e-4, atol=1e-5)
 
 
@@ -219,7 +221,6 @@ def test_a_lambda_holds_the_weights_back_from_the_first_task_on(tmp_path: Path) 
     for share in (0.0, 100.0):
         config = small_config(model, against_forgetting="ewc", lambda_value=share)
         lesson = read_lesson(dataset, config)
-        encoder, _ = train_task(model, lesson, config, run=tmp_path / f"{share}")
-        ends = parameters_of(encoder)
+        ends = parameters_of(train_task(model, lesson, config, tmp_path / f"{share}").encoder)
         moved.append(sum(float((ends[name] - value).square().sum()) for name, value in start.items()))
     assert moved[0] > moved[1] > 0

@@ -25,7 +25,7 @@ import torch
 from types import SimpleNamespace
 from pipeline.models import chain as checkpoints
 from store import files
-from pipeline.models.retriever import training
+from pipeline.models import running
 from pipeline.models.chain import Chain
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.datasets import TaskData
@@ -40,16 +40,16 @@ def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def write_half(_content, file):
-    file.write(b"PK")
-    file.flush()
+def write_half(_content, place):
+    Path(place).write_bytes(b"PK")
     die()
 
 
 # What is called at each point, and is the end instead.
 POINTS = {
     "while a step is written": (torch, "save", write_half),
-    "when training is done": (training, "RunSummary", die),
+    "while a save is flushed": (running, "sync_tree", die),
+    "when training is done": (running, "check_finite", die),
     "before the checkpoint has its name": (files, "sync_tree", die),
     "after the checkpoint has its name": (checkpoints, "shutil", SimpleNamespace(rmtree=die)),
 }
@@ -71,7 +71,7 @@ def second(where, kill, out):
         config,
         parent=parent,
         earlier=[TaskData("a", folder / "a")],
-        on_step=on_step,
+        reports=running.Reports(on_step),
     )
     out.write_text(json.dumps([made.checkpoint, made.about["digest"], made.weights, made.steps]))
 
@@ -106,6 +106,7 @@ print((folder / "cut.json").read_text())
 EVERYWHERE = [
     3,
     "while a step is written",
+    "while a save is flushed",
     4,
     4,
     5,

@@ -1,23 +1,19 @@
 from __future__ import annotations
 
-import errno
 import pickle
-import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
 import torch
 
-from pipeline.models.errors import CheckpointError, DivergedError, ModelError
+from pipeline.models.errors import DivergedError, ModelError
 from pipeline.models.retriever.batches import Example, asked_of
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import load_encoder, load_tokens
 from pipeline.models.retriever.index import Retriever, top_k
-from pipeline.models.retriever.saving import SavedSteps
 from pipeline.models.retriever.training import schedule_of
 from tests.support.retrieval import write_dataset
 from tests.support.tiny_models import make_tiny_retriever
@@ -31,12 +27,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return Corpus(write_dataset(tmp_path_factory.mktemp("data")) / "corpus.jsonl")
-
-
-@pytest.fixture
-def thread() -> Iterator[ThreadPoolExecutor]:
-    with ThreadPoolExecutor(1) as one:
-        yield one
 
 
 def one_bit_off(data: bytes) -> bytes:
@@ -154,69 +144,3 @@ def test_scores_that_are_no_numbers_are_an_error_and_no_empty_ranking() -> None:
     documents[1, 0] = float("nan")
     with pytest.raises(DivergedError, match="scores are no numbers"):
         top_k(torch.ones(1, 2), documents, torch.ones(1, 3, dtype=torch.bool), 2)
-
-
-def test_a_step_that_cannot_be_read_is_passed_over_for_the_one_before(
-    tmp_path: Path, thread: ThreadPoolExecutor
-) -> None:
-    assert SavedSteps(tmp_path / "none", thread).newest() is None
-    saved = SavedSteps(tmp_path, thread)
-    for step in (1, 5, 10):
-        saved.save(step, {"step": step, "state": torch.zeros(1000)})
-    saved.wait()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["step=10.ckpt", "step=5.ckpt"]
-
-    def newest() -> int:
-        state = saved.newest()
-        assert state is not None
-        return int(state["step"])
-
-    assert newest() == 10
-    file = tmp_path / "step=10.ckpt"
-    whole = file.read_bytes()
-    file.write_bytes(whole[:-1000])
-    assert newest() == 5
-    file.write_bytes(one_bit_off(whole))
-    assert torch.load(file)["state"].any(), "PyTorch does not notice"
-    assert newest() == 5
-
-
-def test_a_step_that_cannot_be_written_leaves_the_one_before_it(
-    tmp_path: Path, thread: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    saved = SavedSteps(tmp_path, thread)
-    saved.save(1, {"a": 1})
-    saved.wait()
-    monkeypatch.setattr(torch, "save", full)
-    saved.save(2, {"a": 2})
-    with pytest.raises(CheckpointError, match="cannot be written"):
-        saved.save(3, {"a": 3})
-    assert [path.name for path in tmp_path.iterdir()] == ["step=1.ckpt"]
-    assert saved.newest() == {"a": 1}
-
-
-def test_a_saved_step_is_that_of_its_time_however_far_training_has_gone_since(
-    tmp_path: Path, thread: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gone_on, save = threading.Event(), torch.save
-
-    def save_later(content: object, file: BinaryIO) -> None:
-        assert gone_on.wait(60)
-        save(content, file)
-
-    monkeypatch.setattr(torch, "save", save_later)
-    weights, curve = torch.zeros(3), [1.0]
-    saved = SavedSteps(tmp_path, thread)
-    saved.save(1, {"weights": {"w": weights}, "curve": {"loss": curve}})
-    weights += 1
-    curve.append(2.0)
-    assert saved.newest() is None, "the step after it does not wait for the disk"
-    gone_on.set()
-    saved.wait()
-    state = saved.newest()
-    assert state is not None
-    assert state["weights"]["w"].tolist() == [0, 0, 0]
-    assert state["curve"] == {"loss": [1.0]}

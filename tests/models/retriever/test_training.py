@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import errno
-import io
 import json
-import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ import torch
 from safetensors.torch import load_file
 
 from pipeline.jobs import preemption
+from pipeline.models import running
 from pipeline.models.chain import Chain
 from pipeline.models.curve import CURVE
 from pipeline.models.datasets import TaskData
@@ -27,11 +27,18 @@ from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, embed
 from pipeline.models.retriever.index import Retriever
 from pipeline.models.retriever.learning import learn
-from pipeline.models.retriever.training import RunSummary, mixed_precision, train_task, validate
+from pipeline.models.retriever.training import RetrieverTraining, mixed_precision, validate
+from pipeline.models.running import Reports
+from store.files import sync_tree
+from tests.models.retriever.conftest import train_task
 from tests.support.retrieval import small_config, write_dataset
 from tests.support.tiny_models import make_tiny_retriever
 
 pytestmark = pytest.mark.timeout(300)
+
+
+class CutOffError(Exception):
+    """The end of a run from outside."""
 
 
 class Validations:
@@ -54,8 +61,8 @@ class Validations:
         return {"Recall@1_val": score / 2, "Recall@10_val": score, "MRR": score / 100}
 
 
-def run(task: TaskData, config: RetrieverConfig, folder: Path, **given: Any) -> tuple[Encoder, RunSummary]:
-    return train_task(config.model_name, read_lesson(task.dataset, config), config, run=folder, **given)
+def run(task: TaskData, config: RetrieverConfig, folder: Path, **given: Any) -> RetrieverTraining:
+    return train_task(config.model_name, read_lesson(task.dataset, config), config, folder, **given)
 
 
 @pytest.mark.parametrize(
@@ -73,11 +80,11 @@ def test_the_best_epoch_s_weights_are_kept(
 ) -> None:
     seen = Validations(monkeypatch, [20.0, 60.0, 40.0, 50.0], remembered)
     config = small_config(model, max_epochs=4, against_forgetting="none")
-    encoder, trained = run(tasks[0], config, tmp_path / "run")
+    trained = run(tasks[0], config, tmp_path / "run")
     assert len(seen.weights) == 4
-    assert tensors_digest(encoder.state_dict()) == seen.weights[best]
+    assert tensors_digest(trained.encoder.state_dict()) == seen.weights[best]
     assert [score for _, score in trained.curve.measured["Recall@10_val"]] == [20.0, 60.0, 40.0, 50.0]
-    assert not encoder.training
+    assert not trained.encoder.training
 
 
 def test_training_stops_after_epochs_without_a_better_one(
@@ -85,9 +92,9 @@ def test_training_stops_after_epochs_without_a_better_one(
 ) -> None:
     seen = Validations(monkeypatch, [20.0, 60.0, 40.0, 60.0])
     config = small_config(model, max_epochs=9, early_stopping_patience=2, against_forgetting="none")
-    encoder, trained = run(tasks[0], config, tmp_path / "run")
-    assert trained.steps == 4 * trained.curve.measured["MRR"][0][0]
-    assert tensors_digest(encoder.state_dict()) == seen.weights[1]
+    trained = run(tasks[0], config, tmp_path / "run")
+    assert trained.curve.measured["loss"][-1][0] == 4 * trained.curve.measured["MRR"][0][0]
+    assert tensors_digest(trained.encoder.state_dict()) == seen.weights[1]
 
 
 def test_processes_that_round_differently_keep_the_same_epoch(
@@ -101,8 +108,8 @@ def test_processes_that_round_differently_keep_the_same_epoch(
 
     monkeypatch.setattr(training, "of_first", of_first)
     seen = Validations(monkeypatch, [59.9, 60.1])
-    encoder, _ = run(tasks[0], small_config(model, max_epochs=2), tmp_path / "run")
-    assert tensors_digest(encoder.state_dict()) == seen.weights[0]
+    trained = run(tasks[0], small_config(model, max_epochs=2), tmp_path / "run")
+    assert tensors_digest(trained.encoder.state_dict()) == seen.weights[0]
 
 
 def test_a_single_epoch_is_kept_without_a_validation(
@@ -111,23 +118,9 @@ def test_a_single_epoch_is_kept_without_a_validation(
     for epochs, validations in ((1, 0), (2, 2)):
         seen = Validations(monkeypatch, [0.0, 0.0])
         config = small_config(model, max_epochs=epochs, against_forgetting="none")
-        _, trained = run(tasks[0], config, tmp_path / str(epochs))
+        trained = run(tasks[0], config, tmp_path / str(epochs))
         assert len(seen.weights) == validations
         assert "ewc/penalty" not in trained.curve.measured
-
-
-def test_a_progress_bar_is_drawn_on_a_terminal_and_never_into_a_file(
-    tmp_path: Path, tasks: list[TaskData], config: RetrieverConfig, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drawn = {}
-    for stream in ("stdout", "stderr"):
-        terminal = io.StringIO()
-        terminal.isatty = lambda: True  # type: ignore[method-assign]
-        with monkeypatch.context() as patched:
-            patched.setattr(sys, stream, terminal)
-            made = learn(tasks[0], Chain(tmp_path / stream), config, parent=None)
-        drawn[stream] = f"{made.steps}/{made.steps}" in terminal.getvalue()
-    assert drawn == {"stdout": True, "stderr": False}
 
 
 def test_dropout_is_on_while_a_task_is_learned(
@@ -182,14 +175,14 @@ def test_a_run_that_is_cut_off_after_any_step_of_an_epoch_takes_all_that_are_lef
         def on_step(done: int, _total: int) -> None:
             steps.append(done)
             if done == until:
-                raise InterruptedError
+                raise CutOffError
 
-        learn(tasks[0], cut, config, parent=None, on_step=on_step)
+        learn(tasks[0], cut, config, parent=None, reports=Reports(on_step))
         return steps
 
     # The step that is cut off is not saved yet.
     for until in range(2, whole.steps + 1):
-        with pytest.raises(InterruptedError):
+        with pytest.raises(CutOffError):
             train(until)
     assert train(0) == [whole.steps]
     assert cut.read(whole.checkpoint).about["digest"] == whole.about["digest"]
@@ -207,16 +200,16 @@ def test_a_run_that_is_cut_off_between_an_epoch_s_last_step_and_its_validation_s
 
     def cut(*given: Any, **named: Any) -> dict[str, float]:
         if len(validated) == 4:
-            raise InterruptedError
+            raise CutOffError
         return noted(*given, **named)
 
     monkeypatch.setattr(training, "validate", noted)
-    whole, _ = run(tasks[0], config, tmp_path / "whole")
+    whole = run(tasks[0], config, tmp_path / "whole").encoder
     with monkeypatch.context() as patched:
         patched.setattr(training, "validate", cut)
-        with pytest.raises(InterruptedError):
+        with pytest.raises(CutOffError):
             run(tasks[0], config, tmp_path / "cut")
-    again, _ = run(tasks[0], config, tmp_path / "cut")
+    again = run(tasks[0], config, tmp_path / "cut").encoder
     assert tensors_digest(again.state_dict()) == tensors_digest(whole.state_dict())
     assert validated[3:] == validated[:3]
 
@@ -230,7 +223,7 @@ def test_a_job_that_is_to_make_way_while_ewc_estimates_does_so_and_learns_nothin
     with pytest.raises(preemption.Yielded, match="75"):
         run(tasks[0], config, tmp_path / "run", on_held=lambda *done: seen.append(done))
     assert seen == [(0, 8), (1, 8)]
-    assert not list(tmp_path.rglob("*.ckpt"))
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_preempted_run_that_cannot_be_saved_fails_and_does_not_yield(
@@ -251,3 +244,61 @@ def test_a_repository_with_fewer_pairs_than_a_step_takes_is_learned_in_one(
     few = TaskData("few", write_dataset(tmp_path / "few", seed=3, files=2, theorems=8))
     made = learn(few, Chain(tmp_path / "chain"), replace(config, batch_size=32), parent=None)
     assert made.steps == 1
+
+
+def test_the_next_step_does_not_wait_for_the_disk(
+    tmp_path: Path, tasks: list[TaskData], model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    went_on, flush = threading.Event(), sync_tree
+
+    def flush_later(folder: Path) -> None:
+        assert went_on.wait(60)
+        flush(folder)
+
+    monkeypatch.setattr(running, "sync_tree", flush_later)
+    config = small_config(model, save_minutes=0.0, against_forgetting="none")
+
+    def on_step(done: int, _total: int) -> None:
+        if done == 2:
+            went_on.set()
+
+    run(tasks[0], config, tmp_path / "run", on_step=on_step)
+
+
+def test_a_save_that_the_disk_refused_fails_the_run_and_the_one_before_is_gone_on_from(
+    tmp_path: Path, tasks: list[TaskData], model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_folder: Path) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    config = small_config(model, save_minutes=0.0, against_forgetting="none")
+    whole = run(tasks[0], config, tmp_path / "whole").encoder
+    steps: list[int] = []
+
+    def on_step(done: int, _total: int) -> None:
+        steps.append(done)
+        if done == 3:
+            monkeypatch.setattr(running, "sync_tree", full)
+
+    with pytest.raises(CheckpointError, match="No space left on device"):
+        run(tasks[0], config, tmp_path / "run", on_step=on_step)
+    monkeypatch.undo()
+    again = run(tasks[0], config, tmp_path / "run", on_step=lambda done, _total: steps.append(done)).encoder
+    assert steps == [1, 2, 3, 4, 3, 4, 5, 6]
+    assert tensors_digest(again.state_dict()) == tensors_digest(whole.state_dict())
+
+
+def test_a_save_that_a_disk_has_damaged_is_passed_over(
+    tmp_path: Path, tasks: list[TaskData], model: Path
+) -> None:
+    config = small_config(model, save_minutes=0.0, against_forgetting="none")
+    run(tasks[0], config, tmp_path / "run")
+    (saved,) = (tmp_path / "run").glob("checkpoint-*/weights.pt")
+    data = bytearray(saved.read_bytes())
+    data[len(data) // 2] ^= 1
+    steps: list[int] = []
+    for damaged in (False, True):
+        if damaged:
+            saved.write_bytes(data)
+        run(tasks[0], config, tmp_path / "run", on_step=lambda done, _total: steps.append(done))
+    assert steps == [1, 2, 3, 4, 5, 6]
