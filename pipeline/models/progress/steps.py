@@ -21,6 +21,7 @@ from pipeline.lean.tactic_text import Step
 from pipeline.models.datasets import theorems
 from pipeline.models.errors import DatasetError, flaw_of
 from pipeline.models.text import without_marks
+from store.domain.identity import short_hash
 from store.domain.records import holds_sorry
 
 _AGAIN = "`everlean export progress OUT` writes such a file"
@@ -109,9 +110,9 @@ def read_dataset(path: str | Path, *, eval_ratio: float, seed: int) -> Dataset:
                     raise DatasetError(f"{path}, line {number}{flaw_of(error)}. {_AGAIN}") from error
                 if not rows or line.steps_remaining >= rows[-1].steps_remaining:
                     begun = line.goal.strip()
+                step = Step(line.goal, line.tactic, line.prefix)
                 # A proof without a name has its statement for its first goal.
-                proof = ("named", line.proof) if line.proof else ("begins", begun)
-                rows.append(Row(Step(line.goal, line.tactic, line.prefix), line.steps_remaining, proof))
+                rows.append(Row(step, line.steps_remaining, (line.proof or begun,)))
     except OSError as error:
         raise DatasetError(f"{path} cannot be read ({error.strerror}). {_AGAIN}") from error
     except UnicodeDecodeError as error:
@@ -125,7 +126,7 @@ def held_back(rows: Sequence[Row], *, eval_ratio: float, seed: int) -> Dataset:
     Raises:
         DatasetError: there are not two proofs.
     """
-    proofs = sorted({row.proof for row in rows}, key=lambda proof: _drawn(proof, seed))
+    proofs = sorted({row.proof for row in rows}, key=lambda proof: short_hash(str(seed), *map(repr, proof)))
     if len(proofs) < 2:
         raise DatasetError(
             f"the {len(rows)} rows are of fewer than two proofs: one is to train on, another to measure with. Take more"
@@ -134,7 +135,3 @@ def held_back(rows: Sequence[Row], *, eval_ratio: float, seed: int) -> Dataset:
     return Dataset(
         tuple(row for row in rows if row.proof not in out), tuple(row for row in rows if row.proof in out)
     )
-
-
-def _drawn(proof: tuple[str, ...], seed: int) -> bytes:
-    return hashlib.sha256(f"{seed}/{proof!r}".encode("utf-8", "surrogatepass")).digest()

@@ -12,7 +12,6 @@ proofs are left out, and counted by reason:
                   the proof of one
     no_states     no search tree has the states: the proof was written whole, or is not the tree's own
     shortened     the tree has a state cut short
-    no_side       the split is novel_premises, whose sides follow from the premises of a trace
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ ACCEPTED = "accepted.json"
 HELD_OUT = "held_out"
 NO_STATES = "no_states"
 SHORTENED = "shortened"
-NO_SIDE = "no_side"
 
 _CITED = re.compile(r"_([0-9a-f]{8})\b")
 """The end of a proved lemma's name in a search: its proof's id (`pipeline.prove.lemmas`)."""

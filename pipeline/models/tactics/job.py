@@ -33,7 +33,7 @@ from pipeline.models.measures import Evaluation, by_theorem, summarise
 from pipeline.models.model_files import Checkpoint
 from pipeline.models.replay import Lesson, replayable
 from pipeline.models.running import Reports, make_checkpoint
-from pipeline.models.tactics.accepted import NO_SIDE, AcceptedProofs, count_proofs, read_accepted
+from pipeline.models.tactics.accepted import AcceptedProofs, count_proofs, read_accepted
 from pipeline.models.tactics.generate import Generator
 from pipeline.models.tactics.models import TacticModel, load_model
 from pipeline.models.tactics.requests import Decoding, Request
@@ -118,10 +118,8 @@ def lesson(
     Raises:
         LearningError: a dataset cannot be used.
     """
-    ours = read_accepted(task.dataset)
-    if config.split != "random":
-        of_no_side = count_proofs(row for rows in ours.rows.values() for row in rows)
-        ours = AcceptedProofs({}, {**ours.left_out, NO_SIDE: of_no_side})
+    # The sides of novel_premises follow from the premises of a trace.
+    ours = read_accepted(task.dataset) if config.split == "random" else AcceptedProofs()
     before = {one.name: one.dataset for one in replayable(task, earlier, config)}
 
     def rows_of(name: str, accepted: AcceptedProofs) -> dict[tuple[str, str], Row]:
