@@ -5,7 +5,7 @@
     peft                    `AutoPeftModel….from_pretrained(folder)`: a tactic model's adapter
 
 Names of places on this machine are left out. The card (README.md) has the log's measures, beside those of the
-baselines.
+baselines, as text and for the hub.
 """
 
 from __future__ import annotations
@@ -212,7 +212,7 @@ def _write_modules(out: Path, config: Mapping[str, Any]) -> None:
 
 def card(shared: Shared) -> str:
     """Return a checkpoint's model card, with the hub's metadata above it."""
-    from huggingface_hub import ModelCardData
+    from huggingface_hub import EvalResult, ModelCardData
 
     row = shared.row
     task, ours = _TASKS[row.model]
@@ -222,11 +222,27 @@ def card(shared: Shared) -> str:
         for one in shared.evaluations
         if one.split.rpartition("/")[2] == "test" and shared.repository in (None, one.repository)
     ]
+    results = [
+        EvalResult(
+            task_type=task,
+            task_name=ours,
+            dataset_type=one.repository or "several",
+            dataset_name=task_name(one.repository, one.split),
+            dataset_revision=one.dataset,
+            metric_type=metric,
+            metric_value=value,
+        )
+        for one in tests
+        for metric, value in baselines_of(one.metrics)[""].items()
+        if not metric.endswith(BOUNDS)
+    ]
     data = ModelCardData(
         library_name=shared.format,
         pipeline_tag=task,
         base_model=None if Path(row.base).is_absolute() else row.base,
         tags=["lean4", "theorem-proving", "everlean"],
+        model_name=f"everlean {row.model} {row.checkpoint}",
+        eval_results=results or None,
     )
     settings = {**row.config, "seed": row.seed, "device": row.device, **row.versions}
     parts = [

@@ -109,6 +109,7 @@ def test_a_card_says_what_was_learned_measured_and_made_and_no_path_of_this_mach
 
     data = ModelCard.load(tmp_path / "out" / "README.md").data.to_dict()
     assert (data["library_name"], data["pipeline_tag"]) == ("sentence-transformers", "sentence-similarity")
+    assert data["model-index"][0]["results"][0]["metrics"][0]["value"] == 0.5
     assert "\nfrom sentence_transformers import SentenceTransformer\n" in text
 
 
