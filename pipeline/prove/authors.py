@@ -12,7 +12,7 @@ from pipeline.endpoint.dialect import Ask
 from pipeline.endpoint.errors import ExternalError, Usage
 from pipeline.lean.tactic_text import read_tactic
 from pipeline.models.errors import LearningError
-from pipeline.models.tactics.prompt import messages, whole_proof_messages
+from pipeline.models.tactics.prompt import WholeProof, messages
 from pipeline.models.tactics.requests import (
     Completion,
     Decoding,
@@ -90,17 +90,7 @@ class EndpointModel:
         context = ask.declaration.context
         if len(context) > _CONTEXT_CHARACTERS:
             context = f"{CUT}\n{context[-_CONTEXT_CHARACTERS:].partition(chr(10))[2]}"
-        request = Ask(
-            whole_proof_messages(
-                ask.declaration.text,
-                context=context,
-                goal=ask.goal,
-                premises=ask.premises,
-                failed=[(one.text, one.errors) for one in ask.earlier],
-            ),
-            self._whole_tokens,
-            seed=ask.seed,
-        )
+        request = Ask(_asked(ask, context).messages(), self._whole_tokens, seed=ask.seed)
         try:
             chat = await self._ask(request, ask.count, ask.seconds)
         except ExternalError as error:
@@ -146,11 +136,7 @@ class HFAuthor(Batching[Prompt, list[Completion]]):
         """Return whole proofs (`whole_proof.Author`). `ask.seconds` is ignored: a generation runs to its end."""
         try:
             prompt = self._generator.prompts.whole_proof_ids(
-                ask.declaration.text,
-                context=ask.declaration.context,
-                goal=ask.goal,
-                premises=ask.premises,
-                failed=[(one.text, one.errors) for one in ask.earlier],
+                _asked(ask, ask.declaration.context),
                 max_length=self._prompt_tokens,
                 enable_thinking=self._enable_thinking,
             )
@@ -176,6 +162,11 @@ class HFAuthor(Batching[Prompt, list[Completion]]):
                 texts.append(text)
         usage = Usage(len(prompt), sum(len(one.ids) + one.ended for one in answers))
         return AuthorAnswers(tuple(dict.fromkeys(texts)), usage, _of_no_use(left_out))
+
+
+def _asked(ask: WholeAsk, context: str) -> WholeProof:
+    failed = [(one.text, one.errors) for one in ask.earlier]
+    return WholeProof(ask.declaration.text, context, ask.goal, ask.premises, failed)
 
 
 def _of_no_use(left_out: Mapping[str, int]) -> str:

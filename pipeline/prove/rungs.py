@@ -328,10 +328,7 @@ async def _by_endpoint(given: ProveSpec, rung: EndpointRung, open_: AsyncExitSta
     await open_.enter_async_context(client)
     answering = ModelHealth(alone=True)
     if (tactics := rung.tactics) is not None:
-        with _loads("endpoint's tactics", rung.endpoint.base_url):
-            decoding = Decoding(
-                tactics.candidates, "sampling", tactics.temperature, max_tokens=tactics.max_tokens
-            )
+        decoding = Decoding(tactics.candidates, "sampling", tactics.temperature, tactics.max_tokens)
         suggest = answering.watch(EndpointModel(client).suggest)
         scoring = ModelScoring()
         return Engine(proposing(suggest, decoding), scoring=scoring, again=False, answering=answering)

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from pipeline.models.errors import ModelError
 from pipeline.models.libraries import load_tokenizer
-from pipeline.models.tactics.prompt import Kind, Prompts, whole_proof_messages
+from pipeline.models.tactics.prompt import Kind, Prompts, WholeProof
 from tests.support.tiny_models import make_tiny_causal
 
 CONTEXT = "import Mathlib\n" + "".join(f"theorem t{n} : {n} = {n} := rfl\n" for n in range(40))
@@ -27,14 +28,14 @@ def prompts(folder: Path, kind: Kind = "causal", *, template: bool = False) -> P
 
 
 def test_a_request_for_a_whole_proof_has_context_goal_and_failures() -> None:
-    system, user = whole_proof_messages(DECLARATION, context="import A", goal="⊢ p", failed=FAILED)
+    system, user = WholeProof(DECLARATION, "import A", "⊢ p", failed=FAILED).messages()
     assert "the text that takes the sorry's place" in system["content"]
     places = [
         user["content"].index(text)
         for text in ("import A", "wanted", "⊢ p", "by simp", "no progress", "by omega")
     ]
     assert places == sorted(places)
-    assert "goal" not in whole_proof_messages(DECLARATION)[1]["content"]
+    assert "goal" not in WholeProof(DECLARATION).messages()[1]["content"]
 
 
 @pytest.mark.parametrize("template", [True, False])
@@ -43,12 +44,12 @@ def test_a_long_request_loses_the_context_s_oldest_lines_then_the_oldest_failure
 ) -> None:
     def said(length: int) -> str:
         made = prompts(folder, template=template)
-        ids = made.whole_proof_ids(DECLARATION, context=CONTEXT, goal="⊢ p", failed=FAILED, max_length=length)
+        ids = made.whole_proof_ids(WholeProof(DECLARATION, CONTEXT, "⊢ p", failed=FAILED), max_length=length)
         assert len(ids) <= length
         return str(made.tokenizer.decode(ids))
 
     made = prompts(folder, template=template)
-    bare = len(made.whole_proof_ids(DECLARATION, goal="⊢ p", failed=FAILED, max_length=4000))
+    bare = len(made.whole_proof_ids(WholeProof(DECLARATION, goal="⊢ p", failed=FAILED), max_length=4000))
     whole, shorter, short = said(4000), said(bare + 100), said(bare - 1)
     assert "theorem t0 :" in whole
     assert whole.count("<|im_end|>") == (2 if template else 0), "no text speaks as the template"
@@ -61,27 +62,21 @@ def test_a_long_request_loses_the_context_s_oldest_lines_then_the_oldest_failure
     assert "wanted" in short
 
 
-def test_premises_stand_between_the_file_and_the_declaration_in_a_part_of_the_prompt(folder: Path) -> None:
-    premises = [f"theorem <a>near{n}</a> : {n} = {n}" for n in range(40)]
-    user = whole_proof_messages(DECLARATION, context="import A", goal="⊢ p", premises=premises)[1]["content"]
-    places = [user.index(text) for text in ("import A", "near39", "near0 :", "wanted", "⊢ p")]
+def test_premises_stand_between_the_file_and_the_declaration_and_go_after_the_failures(folder: Path) -> None:
+    premises = [f"theorem <a>near{n}</a> : {n} = {n}" for n in range(9)]
+    user = WholeProof(DECLARATION, "import A", "⊢ p", premises).messages()[1]["content"]
+    places = [user.index(text) for text in ("import A", "near8", "near0 :", "wanted", "⊢ p")]
     assert places == sorted(places)
     made = prompts(folder)
-    said = made.tokenizer.decode(
-        made.whole_proof_ids(
-            DECLARATION, context=CONTEXT, goal="⊢ p", premises=premises, failed=FAILED, max_length=1000
-        )
-    )
-    assert "near0 :" in said
-    assert "near39" not in said, "they have a quarter, the nearest first"
-    assert "theorem t39" in said
-    bare = made.whole_proof_ids(DECLARATION, goal="⊢ p", max_length=4000)
-    given = made.whole_proof_ids(DECLARATION, goal="⊢ p", premises=premises, max_length=len(bare))
-    assert given == bare, "and none where there is no room"
+    whole = WholeProof(DECLARATION, CONTEXT, "⊢ p", premises, FAILED)
+    shown = made.whole_proof_ids(replace(whole, context="", failed=()), max_length=4000)
+    assert made.whole_proof_ids(whole, max_length=len(shown)) == shown
+    less = made.whole_proof_ids(WholeProof(DECLARATION, goal="⊢ p"), max_length=4000)
+    assert made.whole_proof_ids(whole, max_length=len(shown) - 1) == less
 
 
 def test_a_declaration_that_does_not_fit_and_an_encoder_decoder_are_refused(folder: Path) -> None:
     with pytest.raises(ModelError, match=r"declaration alone makes a prompt of \d+ tokens, .* for 90"):
-        prompts(folder).whole_proof_ids(DECLARATION, max_length=90)
+        prompts(folder).whole_proof_ids(WholeProof(DECLARATION), max_length=90)
     with pytest.raises(ModelError, match="Ask a causal model"):
-        prompts(folder, "seq2seq").whole_proof_ids(DECLARATION, max_length=100)
+        prompts(folder, "seq2seq").whole_proof_ids(WholeProof(DECLARATION), max_length=100)

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-from transformers import PreTrainedTokenizerBase
 
 from pipeline.endpoint.errors import Usage
 from pipeline.lean.tactic_text import read_tactic
@@ -63,7 +62,6 @@ class Generator:
         self.positions = loop.positions
         self._loop = loop
         self._tokenizer = model.tokenizer
-        self._marks = marks_of(model.tokenizer)
 
     def suggest(self, requests: Sequence[Request]) -> list[Suggestions]:
         """Return tactics for each request, in the requests' order; errors as `complete`'s."""
@@ -108,16 +106,16 @@ class Generator:
         tactics: dict[str, Suggestion] = {}
         left_out: Counter[str] = Counter()
         for one in answers:
-            tactic, flaw = "", ""
+            tactic, flaw, text = "", "", self.text((*beginning, *one.ids))
             if math.isnan(one.log_probability):
                 flaw = "no_numbers"
             elif not one.ended:
                 flaw = "unended"
-            elif not self._marks.isdisjoint(one.ids):
+            elif self.prompts.marks.search(text):
                 flaw = "marks"
             else:
                 # ReProver's generator marks its premises.
-                answer = read_tactic(without_marks(self.text((*beginning, *one.ids))))
+                answer = read_tactic(without_marks(text))
                 tactic, flaw = answer.tactic, answer.flaw or ("repeated" if answer.tactic in tactics else "")
             if flaw:
                 left_out[flaw] += 1
@@ -125,13 +123,6 @@ class Generator:
                 tactics[tactic] = Suggestion(tactic, one.log_probability)
         usage = Usage(len(prompt.ids), sum(len(one.ids) + one.ended for one in answers))
         return Suggestions(tuple(tactics.values()), dict(left_out), usage)
-
-
-def marks_of(tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """Return the ids of a tokenizer's marks, which have no text."""
-    added = tokenizer.added_tokens_decoder
-    special = (number for number, token in added.items() if token.special)
-    return frozenset((*tokenizer.all_special_ids, *special))
 
 
 def load_generator(

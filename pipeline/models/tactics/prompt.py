@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pipeline.endpoint.dialect import ChatMessage
@@ -50,10 +51,8 @@ _HEADINGS = (
 )
 """The template of a tokenizer without one."""
 _PREMISE_END = "\n\n"
-PREMISE_CHARACTERS = 8_000
+PREMISE_CHARACTERS = 4_000
 """The most characters of a prompt's premises together: an endpoint charges for each, and some definitions are long."""
-_PREMISES_OF_A_PROOF = 4
-"""The part of a whole proof's prompt for premises, one in this number: the file up to the declaration matters more."""
 
 
 def thinking(wanted: bool) -> dict[str, Any]:
@@ -81,32 +80,52 @@ def messages(state: str, premises: Sequence[str] = ()) -> list[ChatMessage]:
     return [{"role": "system", "content": SYSTEM}, {"role": "user", "content": content}]
 
 
-def whole_proof_messages(
-    declaration: str,
-    *,
-    context: str = "",
-    goal: str = "",
-    premises: Sequence[str] = (),
-    failed: Sequence[tuple[str, Sequence[str]]] = (),
-) -> list[ChatMessage]:
-    """Return the system and the user message asking for a whole proof.
+@dataclass(frozen=True, slots=True)
+class WholeProof:
+    """A request for a whole proof.
 
-    Args:
+    Attributes:
         declaration: its text, with a sorry in the proof's place.
         context: the file's text before it.
         goal: the sorry's, as Lean prints it.
         premises: code of retrieved premises, the nearest first.
         failed: earlier answers, each with Lean's errors.
     """
-    parts = [f"{_CONTEXT}\n{_lean(context)}"] if context.strip() else []
-    parts += filter(None, [_listed(premises)])
-    parts.append(f"{_DECLARATION}\n{_lean(declaration)}")
-    if goal.strip():
-        parts.append(f"{_STATE}\n{state_text(goal)}")
-    if failed:
-        wrong = [f"{_lean(text)}\n" + "\n".join(errors) for text, errors in failed]
-        parts.append("\n\n".join([_FAILED, *wrong]))
-    return [{"role": "system", "content": WHOLE_SYSTEM}, {"role": "user", "content": "\n\n".join(parts)}]
+
+    declaration: str
+    context: str = ""
+    goal: str = ""
+    premises: Sequence[str] = ()
+    failed: Sequence[tuple[str, Sequence[str]]] = ()
+
+    def messages(self) -> list[ChatMessage]:
+        """Return the system and the user message."""
+        parts = [f"{_CONTEXT}\n{_lean(self.context)}"] if self.context.strip() else []
+        parts += filter(None, [_listed(self.premises)])
+        parts.append(f"{_DECLARATION}\n{_lean(self.declaration)}")
+        if self.goal.strip():
+            parts.append(f"{_STATE}\n{state_text(self.goal)}")
+        if self.failed:
+            wrong = [f"{_lean(text)}\n" + "\n".join(errors) for text, errors in self.failed]
+            parts.append("\n\n".join([_FAILED, *wrong]))
+        return [{"role": "system", "content": WHOLE_SYSTEM}, {"role": "user", "content": "\n\n".join(parts)}]
+
+    def without(self, number: int) -> WholeProof:
+        """Return the request without so many parts.
+
+        First the context's oldest lines go, then the oldest failed answers, then the premises, then the goal, stated by
+        the declaration too.
+        """
+        lines = self.context.splitlines()
+        answers = max(0, number - len(lines))
+        others = answers - len(self.failed)  # premises and goal
+        return replace(
+            self,
+            context="\n".join(lines[number:]),
+            failed=self.failed[answers:],
+            premises=self.premises if others < 1 else (),
+            goal=self.goal if others < 2 else "",
+        )
 
 
 def _listed(premises: Sequence[str]) -> str:
@@ -141,6 +160,7 @@ class Prompts:
         kind: see the module.
         max_length: the most tokens of a prompt; the answer's come on top.
         end: the id of the token at an answer's end.
+        marks: matches the tokenizer's marks, which are no text.
     """
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, kind: Kind, *, max_length: int) -> None:
@@ -164,8 +184,8 @@ class Prompts:
         self.end = int(tokenizer.eos_token_id)
         self._system_apart = True
         added = (str(token) for token in tokenizer.added_tokens_decoder.values() if token.special)
-        marks = {mark for mark in (*added, *tokenizer.all_special_tokens) if len(mark) > 1}
-        self._mark = re.compile("|".join(map(re.escape, sorted(marks, key=len, reverse=True))) or r"(?!)")
+        named = {mark for mark in (*added, *tokenizer.all_special_tokens) if len(mark) > 1}
+        self.marks = re.compile("|".join(map(re.escape, sorted(named, key=len, reverse=True))) or r"(?!)")
         if kind == "causal":
             if not tokenizer.chat_template:
                 _log.warning(
@@ -198,20 +218,11 @@ class Prompts:
         return result if len(result) <= self.max_length else self._ids(*self.fitted(state, premises))
 
     def whole_proof_ids(
-        self,
-        declaration: str,
-        *,
-        context: str = "",
-        goal: str = "",
-        premises: Sequence[str] = (),
-        failed: Sequence[tuple[str, Sequence[str]]] = (),
-        max_length: int,
-        enable_thinking: bool = False,
+        self, proof: WholeProof, *, max_length: int, enable_thinking: bool = False
     ) -> list[int]:
-        """Return the tokens of `whole_proof_messages`, cut to fit.
+        """Return the tokens of a request for a whole proof, without the parts that do not fit (`WholeProof.without`).
 
-        First the context's oldest lines go, then the oldest failed answers, then the premises, then the goal, stated by
-        the declaration too. With `enable_thinking` a model that can think does so before it answers.
+        With `enable_thinking` a model that can think does so before it answers.
 
         Raises:
             ModelError: the model is an encoder-decoder, made for tactics; or the declaration alone is longer than
@@ -223,33 +234,22 @@ class Prompts:
                 "model for whole proofs"
             )
 
-        def ids(lines: Sequence[str], number: int, stated: str, shown: Sequence[str] = ()) -> list[int]:
-            kept = [*failed[len(failed) - number :]] if number else []
-            result = whole_proof_messages(
-                declaration, context="\n".join(lines), goal=stated, premises=shown, failed=kept
-            )
-            made: list[ChatMessage] = [
-                {"role": one["role"], "content": self._harmless(one["content"])} for one in result
-            ]
+        def ids(asked: WholeProof) -> list[int]:
+            made = asked.messages()
+            for one in made:
+                one["content"] = self._harmless(one["content"])
             made = made if self._system_apart else _joined(made)
             return self._tokens(self._rendered(made, think=enable_thinking))
 
-        def context_of(number: int, stated: str, shown: Sequence[str]) -> list[int] | None:
-            lines = context.splitlines()
-            cut = least(0, len(lines), lambda at: len(ids(lines[at:], number, stated, shown)) <= max_length)
-            result = ids(lines[cut:], number, stated, shown)
-            return result if len(result) <= max_length else None
-
-        limit = len(ids([], 0, goal)) + max_length // _PREMISES_OF_A_PROOF if premises else 0
-        kept = packed(premises, lambda some: len(ids([], 0, goal, some)) <= limit)
-        tries = [*((number, goal, kept) for number in range(len(failed), -1, -1)), (0, goal, ()), (0, "", ())]
-        for number, stated, shown in tries:
-            if (result := context_of(number, stated, shown)) is not None:
-                return result
-        raise ModelError(
-            f"the declaration alone makes a prompt of {len(ids([], 0, ''))} tokens, and there is room for "
-            f"{max_length}: take a model with more positions, or a longer max_seq_len"
-        )
+        parts = len(proof.context.splitlines()) + len(proof.failed) + 2
+        left_out = least(0, parts, lambda number: len(ids(proof.without(number))) <= max_length)
+        result = ids(proof.without(left_out))
+        if len(result) > max_length:
+            raise ModelError(
+                f"the declaration alone makes a prompt of {len(result)} tokens, and there is room for {max_length}: "
+                "take a model with more positions, or a longer max_seq_len"
+            )
+        return result
 
     def answer_ids(self, tactic: str) -> list[int]:
         """Return the tokens of an answer with the end mark, in training and in generation."""
@@ -287,7 +287,7 @@ class Prompts:
         """Return a text in which a repository's source cannot speak as the template: no mark of the tokenizer's."""
         # A lone surrogate cannot come out of a file, but may be in a JSON escape; no tokenizer takes one.
         text = text.encode("utf-8", "replace").decode("utf-8")
-        return self._mark.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
+        return self.marks.sub(lambda found: f"{found[0][0]} {found[0][1:]}", text)
 
     def _rendered(self, made: list[ChatMessage], *, think: bool = False) -> str:
         turns: list[dict[str, str]] = [{"role": one["role"], "content": one["content"]} for one in made]

@@ -5,18 +5,19 @@ No torch: an endpoint, and a model in another process, take the same requests.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from pydantic.dataclasses import dataclass as pydantic_dataclass
+
 from pipeline.endpoint.errors import Usage
-from pipeline.models.errors import ConfigError
+from pipeline.models.config import STRICT, Positive, PositiveNumber
 
 Mode = Literal["beams", "sampling"]
 
 
-@dataclass(frozen=True, slots=True)
+@pydantic_dataclass(frozen=True, slots=True, config=STRICT)
 class Decoding:
     """Settings of the search for answers. Checked when made.
 
@@ -29,28 +30,14 @@ class Decoding:
             `max_tokens`, and no part of the log-probability.
 
     Raises:
-        ConfigError: a value is out of range.
+        ValidationError: a value is out of range.
     """
 
-    candidates: int = 8
+    candidates: Positive = 8
     mode: Mode = "beams"
-    temperature: float = 1.0
-    max_tokens: int | None = None
+    temperature: PositiveNumber = 1.0
+    max_tokens: Positive | None = None
     prefix: str = ""
-
-    def __post_init__(self) -> None:
-        for name, fits, takes in (
-            ("candidates", self.candidates >= 1, "a number from 1"),
-            ("mode", self.mode in ("beams", "sampling"), "beams or sampling"),
-            (
-                "temperature",
-                0 < self.temperature < math.inf,
-                "a number above 0 (for the likeliest, one beam)",
-            ),
-            ("max_tokens", self.max_tokens is None or self.max_tokens >= 1, "a number from 1"),
-        ):
-            if not fits:
-                raise ConfigError(f"{name} is {getattr(self, name)!r}: it takes {takes}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import Tensor
 
-from pipeline.models.errors import ConfigError
 from pipeline.models.tactics.generate import Loop
 from pipeline.models.tactics.loop import TransformersLoop
 from pipeline.models.tactics.models import TacticModel, load_model, read_model
@@ -202,15 +202,15 @@ def test_numbers_that_are_none_end_their_prompt_and_no_other(
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    "settings",
     [
-        ({"candidates": 0}, "candidates is 0"),
-        ({"mode": "greedy"}, "mode is 'greedy': it takes beams or sampling"),
-        ({"temperature": 0.0}, "temperature is 0.0: it takes a number above 0"),
-        ({"temperature": math.nan}, "temperature is nan"),
-        ({"max_tokens": 0}, "max_tokens is 0"),
+        {"candidates": 0},
+        {"mode": "greedy"},
+        {"temperature": 0.0},
+        {"temperature": math.nan},
+        {"max_tokens": 0},
     ],
 )
-def test_a_setting_that_cannot_be_meant_is_refused(settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+def test_a_setting_that_cannot_be_meant_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError, match=f"Decoding\n{min(settings)}\n"):
         Decoding(**settings)

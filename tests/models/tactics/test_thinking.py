@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.models.tactics.models import read_model
-from pipeline.models.tactics.prompt import Prompts
+from pipeline.models.tactics.prompt import Prompts, WholeProof
 from tests.support.tiny_models import CHAT_TEMPLATE, make_tiny_causal
 
 # The end of Qwen3's template.
@@ -43,7 +43,9 @@ def test_a_template_is_told_whether_to_think_and_one_without_a_switch_is_left_as
     made = Prompts(tokenizer, "causal", max_length=700)
 
     def proof(*, thinks: bool) -> str:
-        ids = made.whole_proof_ids("theorem t : p := sorry", max_length=700, enable_thinking=thinks)
+        ids = made.whole_proof_ids(
+            WholeProof("theorem t : p := sorry"), max_length=700, enable_thinking=thinks
+        )
         return str(made.tokenizer.decode(ids))
 
     assert made.text("⊢ p").endswith(off), "a tactic needs no thought"
