@@ -77,11 +77,8 @@ def adapters_of(model: str | Path) -> Mapping[str, Path]:
         CheckpointError: the checkpoint's description cannot be read.
     """
     folder = Path(model)
-    if not (folder / ADAPTERS).is_dir():
-        return {}
     found = read_checkpoint(folder)
-    named: Mapping[str, str] = {} if found is None else found.about.get("adapters", {})
-    return {repository: folder / ADAPTERS / name for repository, name in named.items()}
+    return {} if found is None else {name: folder / ADAPTERS / own for name, own in found.adapters.items()}
 
 
 def model_for(model: str | Path, repository: str | None) -> str:
@@ -107,30 +104,28 @@ def model_for(model: str | Path, repository: str | None) -> str:
     return base_of(next(iter(adapters.values()))) if own is None else str(own)
 
 
-def beside_others(
-    repository: str, others: Mapping[str, Path], write: Callable[[Path], object]
-) -> tuple[Callable[[Path], object], dict[str, object]]:
-    """Return a writer of a checkpoint with a repository's adapter and those of the others, and its facts.
-
-    The writer takes an empty folder; the facts go into the description.
+def write_adapters(
+    folder: Path, repository: str, write: Callable[[Path], object], parent: Path | None
+) -> dict[str, str]:
+    """Write a checkpoint's adapters into its folder; return the names of their folders, by repository.
 
     Args:
-        repository: its key.
-        others: the adapters' folders by repository, as `adapters_of` returns them.
-        write: writes the repository's adapter, with its training's curve, into a folder of its own making.
+        folder: of the checkpoint, empty.
+        repository: the trained one's key.
+        write: writes its adapter, with its training's curve, into a folder of its own making.
+        parent: the checkpoint with the others' adapters; None: there are none.
     """
-    name = hashlib.sha256(repository.encode()).hexdigest()[:16]
-
-    def write_all(folder: Path) -> None:
-        own = folder / ADAPTERS / name
-        write(own)
-        # The checkpoint's own: a training's, whatever it trains.
-        (own / CURVE).rename(folder / CURVE)
-        for other in others.values():
-            shutil.copytree(other, folder / ADAPTERS / other.name, copy_function=_named_again)
-
-    names = {other: folder.name for other, folder in others.items()}
-    return write_all, {"adapters": names | {repository: name}}
+    names = {}
+    for other, adapter in ({} if parent is None else adapters_of(parent)).items():
+        if other != repository:
+            names[other] = adapter.name
+            shutil.copytree(adapter, folder / ADAPTERS / adapter.name, copy_function=_named_again)
+    names[repository] = hashlib.sha256(repository.encode()).hexdigest()[:16]
+    own = folder / ADAPTERS / names[repository]
+    write(own)
+    # The checkpoint's own: a training's, whatever it trains.
+    (own / CURVE).rename(folder / CURVE)
+    return names
 
 
 def _named_again(source: str, target: str) -> None:

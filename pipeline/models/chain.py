@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pipeline.models.adapters import adapters_of, base_of, beside_others, model_for
+from pipeline.models.adapters import base_of, model_for, write_adapters
 from pipeline.models.config import Config
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import CheckpointError, ConfigError
@@ -46,8 +46,7 @@ _ID = re.compile("[0-9a-f]{16}")
 class Step:
     """A task on top of a checkpoint: the id of the resulting checkpoint, made or not, and its origin.
 
-    `start` is the folder or hub name of the model to train from. `others` are the adapters' folders of other
-    repositories, held by the checkpoint beside the task's own; None: it is one model for all.
+    `start` is the folder or hub name of the model to train from.
     """
 
     checkpoint: str
@@ -58,7 +57,6 @@ class Step:
     data: str
     config: dict[str, Any]
     seed: int
-    others: Mapping[str, Path] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,59 +89,10 @@ class Chain:
     def has(self, checkpoint: str) -> bool:
         return (self.path(checkpoint) / DESCRIPTION).exists()
 
-    def start(self, config: Config, parent: str | None, repository: str) -> str:
-        """Return the folder or hub name of the start for a repository's task on top of `parent`.
-
-        With LoRA by repository that is the repository's own adapter, else the base.
-
-        Raises:
-            CheckpointError, ModelError: the parent cannot be read.
-            ConfigError: it learned from another split, or is of the other kind; or a chain of adapters would begin with
-                an adapter, or with LeanDojo's `.ckpt` file.
-        """
-        if parent is None:
-            if config.lora_by_repository and base_of(config.model_name) != config.model_name:
-                raise ConfigError(
-                    f"model_name is {config.model_name}, an adapter: with lora_by_repository a chain begins with a "
-                    "whole model. Name the adapter's base, or merge the adapter into it"
-                )
-            if config.lora_by_repository and Path(config.model_name).is_file():
-                # An adapter names its base, and PEFT loads that from a folder.
-                raise ConfigError(
-                    f"model_name is {config.model_name}, a file: with lora_by_repository a chain begins with a folder "
-                    "or a model of the hub. Learn a repository without lora_by_repository, and name its checkpoint"
-                )
-            return config.model_name
-        learned = self.read(parent).config["split"]
-        if learned != config.split:
-            # The sides of one split are not those of the other: training data may be on the other's test side.
-            raise ConfigError(
-                f"split is {config.split!r}, and the checkpoint {parent} learned from {learned!r}, whose training side "
-                f"has theorems of the other's test side. Set split = {learned!r}, or begin another chain of checkpoints"
-            )
-        if self.has_adapters(parent) != config.lora_by_repository:
-            wanted = str(config.lora_by_repository).lower()
-            held = (
-                "one model for all repositories"
-                if config.lora_by_repository
-                else "an adapter for each repository"
-            )
-            raise ConfigError(
-                f"lora_by_repository is {wanted}, and the checkpoint {parent} holds {held}. Set it to "
-                f"{str(not config.lora_by_repository).lower()}, or begin another chain of checkpoints"
-            )
-        return model_for(self.path(parent), repository)
-
-    def has_adapters(self, checkpoint: str) -> bool:
-        """Return whether a checkpoint has an adapter for each repository.
-
-        Raises:
-            CheckpointError: its description cannot be read.
-        """
-        return bool(adapters_of(self.path(checkpoint)))
-
     def step(self, task: TaskData, config: Config, *, parent: str | None, data: str) -> Step:
         """Return a task's step on top of a checkpoint (None: on top of `config.model_name`).
+
+        With LoRA by repository it starts from the repository's own adapter, else from the base.
 
         Args:
             task: with its name.
@@ -152,23 +101,22 @@ class Chain:
             data: the SHA-256 of the data to train on.
 
         Raises:
-            LearningError: as `start`.
+            CheckpointError, ModelError: the parent cannot be read.
+            ConfigError: it learned from another split, or is of the other kind; or a chain of adapters would begin with
+                an adapter, or with LeanDojo's `.ckpt` file.
         """
-        base = config.model_name if parent is None else self.read(parent).base
+        if parent is None:
+            _check_first(config)
+            base = start = config.model_name
+            begun = start_of(Path(start))
+        else:
+            before = self.read(parent)
+            _check_parent(config, before)
+            base, start, begun = before.base, model_for(self.path(parent), task.name), ""
         identity = checkpoint_id(
-            parent=parent,
-            base=base,
-            begun=start_of(Path(config.model_name)) if parent is None else "",
-            task=task.name,
-            data=data,
-            config=config.content(),
+            parent=parent, base=base, begun=begun, task=task.name, data=data, config=config.content()
         )
-        start = self.start(config, parent, task.name)
-        others: dict[str, Path] | None = None
-        if config.lora_by_repository:
-            held = {} if parent is None else adapters_of(self.path(parent))
-            others = {repository: folder for repository, folder in held.items() if repository != task.name}
-        return Step(identity, parent, base, start, task, data, config.to_dict(), config.seed, others)
+        return Step(identity, parent, base, start, task, data, config.to_dict(), config.seed)
 
     @contextmanager
     def making(self, checkpoint: str) -> Iterator[Path]:
@@ -294,16 +242,17 @@ class Chain:
             meet()
             return self.read(step.checkpoint)
         place = self.path(step.checkpoint)
-        write, about = result.write, result.about
-        if step.others is not None:
-            write, adapters = beside_others(step.task.name, step.others, write)
-            about = {**about, **adapters}
         failed = (
             f"the checkpoint {step.checkpoint} cannot be written to {self.folder}",
             "Make room, then run it again: it continues from the saved files of its run",
         )
         with new_folder(place, failed) as new:
-            write(new)
+            about = result.about
+            if step.config.get("lora_by_repository"):
+                parent = None if step.parent is None else self.path(step.parent)
+                about = {**about, "adapters": write_adapters(new, step.task.name, result.write, parent)}
+            else:
+                result.write(new)
             made = Checkpoint(
                 checkpoint=step.checkpoint,
                 parent=step.parent,
@@ -328,6 +277,40 @@ class Chain:
         shutil.rmtree(self.run(step.checkpoint), ignore_errors=True)
         meet()
         return made
+
+
+def _check_first(config: Config) -> None:
+    if not config.lora_by_repository:
+        return
+    if base_of(config.model_name) != config.model_name:
+        raise ConfigError(
+            f"model_name is {config.model_name}, an adapter: with lora_by_repository a chain begins with a whole "
+            "model. Name the adapter's base, or merge the adapter into it"
+        )
+    if Path(config.model_name).is_file():
+        # An adapter names its base, and PEFT loads that from a folder.
+        raise ConfigError(
+            f"model_name is {config.model_name}, a file: with lora_by_repository a chain begins with a folder or a "
+            "model of the hub. Learn a repository without lora_by_repository, and name its checkpoint"
+        )
+
+
+def _check_parent(config: Config, parent: Checkpoint) -> None:
+    learned = parent.config["split"]
+    if learned != config.split:
+        # The sides of one split are not those of the other: training data may be on the other's test side.
+        raise ConfigError(
+            f"split is {config.split!r}, and the checkpoint {parent.checkpoint} learned from {learned!r}, whose "
+            f"training side has theorems of the other's test side. Set split = {learned!r}, or begin another chain of "
+            "checkpoints"
+        )
+    if bool(parent.adapters) != config.lora_by_repository:
+        held = "an adapter for each repository" if parent.adapters else "one model for all repositories"
+        raise ConfigError(
+            f"lora_by_repository is {str(config.lora_by_repository).lower()}, and the checkpoint {parent.checkpoint} "
+            f"holds {held}. Set it to {str(not config.lora_by_repository).lower()}, or begin another chain of "
+            "checkpoints"
+        )
 
 
 def checkpoint_id(

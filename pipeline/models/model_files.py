@@ -152,6 +152,12 @@ class Checkpoint(BaseModel):
         """The SHA-256 of the weights' file, or of all their parts."""
         return weights_digest(self.files)
 
+    @property
+    def adapters(self) -> Mapping[str, str]:
+        """The name of each repository's adapter below `ADAPTERS`; {} of one model for all."""
+        names: Mapping[str, str] = self.about.get("adapters", {})
+        return names
+
 
 def read_checkpoint(folder: Path, *, verify: bool = False) -> Checkpoint | None:
     """Return the description of a folder's checkpoint; None without one. `verify` compares the files with it.
@@ -165,7 +171,7 @@ def read_checkpoint(folder: Path, *, verify: bool = False) -> Checkpoint | None:
     )
     try:
         found = Checkpoint.model_validate_json(path.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else flaw_of(error).lstrip(".: ")

@@ -202,7 +202,7 @@ class TrainingJob(abc.ABC, Generic[C, M]):
                 return self.learn(task, reports)
         self.reporter.progress(0, 1, f"taking {folder}")
         parent = self.order.parent
-        if parent is not None and self.chain.has_adapters(parent):
+        if parent is not None and self.chain.read(parent).adapters:
             raise ConfigError(
                 f"the checkpoint in use, {parent}, has an adapter for each repository (lora_by_repository), and "
                 f"{folder} is one model for all. Set lora_by_repository = false, and begin another chain of checkpoints"

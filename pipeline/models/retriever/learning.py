@@ -106,10 +106,9 @@ def learn(
         how = config
 
     described: dict[str, Any] = {}
-    if step.others:
-        before = chain.read(str(step.parent))
-        known = {**before.about.get("digests", {}), before.task: before.about["digest"]}
-        described["digests"] = {name: known[name] for name in step.others}
+    if config.lora_by_repository and step.parent:
+        before = chain.read(step.parent)
+        described["digests"] = {**before.about.get("digests", {}), before.task: before.about["digest"]}
     return make_checkpoint(
         chain,
         step,
