@@ -791,7 +791,7 @@ class HFAgent(BaseAgent):
         update = {
             "enabled": True,
             "tactics": {**train.tactics, "enabled": False},
-            "device": self.trainer.device.type,
+            "device": self.trainer.config.device,
         }
         session.settings = self._watching([pinned]).model_copy(
             update={"train": train.model_copy(update=update)}

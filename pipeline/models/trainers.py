@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import abc
 import json
-import logging
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -65,7 +64,6 @@ CHECKPOINTS = _RAID / "checkpoints"
 HEAD = "HEAD"
 _INDICES = ".indices"
 ONE_PASS = GrpoSpec(max_steps=None)
-_log = logging.getLogger(__name__)
 C = TypeVar("C", bound=Config)
 
 
@@ -166,10 +164,8 @@ class TrainerConfig(TacticsConfig):
 class RepositoryTrainer(abc.ABC, Generic[C]):
     """The base of the trainers that learn repository after repository, each with those before it."""
 
-    def __init__(self, output: OutputFolder, say: Callable[[str], object]) -> None:
-        """`say` takes a line of text for each repository, in the first process alone."""
+    def __init__(self, output: OutputFolder) -> None:
         self._output = output
-        self._lines = say
 
     def _train(
         self, model: str | Path, repos: Sequence[Repository], database: DynamicDatabase, folder: Path
@@ -220,9 +216,8 @@ class RepositoryTrainer(abc.ABC, Generic[C]):
         """Say what a new checkpoint has learned."""
 
     def _say(self, line: str) -> None:
-        _log.info("%s", line)
         if is_first():
-            self._lines(line)
+            print(line)  # noqa: T201 - the caller's program
 
 
 class SFTTrainer(RepositoryTrainer[TrainerConfig]):
@@ -231,7 +226,6 @@ class SFTTrainer(RepositoryTrainer[TrainerConfig]):
     Attributes:
         model_name, output_dir, lora_config: as in LeanDojo-v2's trainers.
         config: the settings; a checkpoint follows from them, the model and the data.
-        device: where to compute.
     """
 
     def __init__(
@@ -249,7 +243,6 @@ class SFTTrainer(RepositoryTrainer[TrainerConfig]):
         seed: int = 3407,
         report_to: str | Sequence[str] = "none",
         callbacks: Sequence[TrainerCallback] = (),
-        say: Callable[[str], object] = print,
     ) -> None:
         """Args:
         model_name: a folder or hub name; an adapter's folder too, to train it further.
@@ -264,12 +257,11 @@ class SFTTrainer(RepositoryTrainer[TrainerConfig]):
         seed: of everything drawn.
         report_to: transformers' names of trackers: "tensorboard", "wandb", "mlflow", "trackio", as they are set up.
         callbacks: transformers' or of its shape, for each run.
-        say: takes a line of text for each repository, and for left out steps.
 
         Raises:
-            ConfigError: a setting is invalid, or there is no such tracker, or no GPU.
+            ConfigError: a setting is invalid, or there is no such tracker.
         """
-        super().__init__(OutputFolder(output_dir), say)
+        super().__init__(OutputFolder(output_dir))
         self.model_name, self.output_dir, self.lora_config = str(model_name), str(output_dir), lora_config
         self.config = TrainerConfig(
             self.model_name,
@@ -287,7 +279,6 @@ class SFTTrainer(RepositoryTrainer[TrainerConfig]):
             adapter=None if lora_config is None else _plain(lora_config.to_dict()),
             dtype=dtype,
         )
-        self.device = device_of(device)
         self.reports = Reports(say=self._say, trackers=trackers(report_to), callbacks=callbacks)
 
     def train(
@@ -427,18 +418,17 @@ class RetrievalTrainer(RepositoryTrainer[RetrieverConfig]):
         *,
         report_to: str | Sequence[str] = "none",
         callbacks: Sequence[TrainerCallback] = (),
-        say: Callable[[str], object] = print,
     ) -> None:
         """Args:
         config: how to train; None for LeanDojo's defaults.
         checkpoints: the folder of the chain.
-        report_to, callbacks, say: as `TacticsTrainer`'s.
+        report_to, callbacks: as `SFTTrainer`'s.
 
         Raises:
             ConfigError: the configuration has "replay", which has no rows if everything is learned again; or there is
                 no such tracker.
         """
-        super().__init__(OutputFolder(Path(checkpoints, HEAD), Path(checkpoints)), say)
+        super().__init__(OutputFolder(Path(checkpoints, HEAD), Path(checkpoints)))
         self.reports = Reports(trackers=trackers(report_to), callbacks=callbacks)
         self.chain = self._output.chain
         self.config = config or TrainingConfig()

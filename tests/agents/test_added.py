@@ -36,7 +36,7 @@ def trained(agent: BaseAgent, model: str, root: Path) -> list[Path]:
     """Return the folders of an adapter, a retriever and a progress model, each made by its trainer."""
     database, repos = agent._ordered()
     lora = LoraConfig(r=2, target_modules=["q_proj"], task_type="CAUSAL_LM")
-    sft = SFTTrainer(model, output_dir=root / "sft", lora_config=lora, device="cpu", say=quiet)
+    sft = SFTTrainer(model, output_dir=root / "sft", lora_config=lora, device="cpu")
     sft.train(repos, database, agent.data_path)
     base = make_tiny_retriever(root / "retriever", d_model=16, layers=1)
     config = TrainingConfig(
@@ -47,7 +47,7 @@ def trained(agent: BaseAgent, model: str, root: Path) -> list[Path]:
         precision="32-true",
         data_max_seq_len=64,
     )
-    retrieval = RetrievalTrainer(config, root / "chain", say=quiet)
+    retrieval = RetrievalTrainer(config, root / "chain")
     (learned,) = retrieval.train(repos, database, root / "data")
     rows = [
         {"goal": f"⊢ {n}", "prefix": "", "tactic": "rfl", "steps_remaining": n % 3, "proof": str(n)}

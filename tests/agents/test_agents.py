@@ -333,7 +333,7 @@ def test_an_own_agent_is_measured_by_its_own_trainer(study: TracedProject) -> No
 
 @pytest.fixture
 def agent(study: TracedProject, says_rfl: str) -> HFAgent:
-    trainer = SFTTrainer(says_rfl, output_dir=study.folder / "outputs", device="cpu", say=lambda _line: None)
+    trainer = SFTTrainer(says_rfl, output_dir=study.folder / "outputs", device="cpu")
     result = HFAgent(trainer, say=lambda _line: None)
     result.setup_github_repository(study.url, study.sha)
     return result

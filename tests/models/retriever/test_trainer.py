@@ -7,7 +7,9 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +56,11 @@ class Learned:
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory: pytest.TempPathFactory, database: DynamicDatabase, model: Path) -> Learned:
     folder = tmp_path_factory.mktemp("learned")
-    said: list[str] = []
     config = TrainingConfig.from_dict(small_config(model, against_forgetting="ewc").to_dict())
-    made = RetrievalTrainer(config, checkpoints=folder / "checkpoints", say=said.append)
-    return Learned(folder, made.train(database.repositories[:2], database, folder / "data"), said)
+    made = RetrievalTrainer(config, checkpoints=folder / "checkpoints")
+    with redirect_stdout(StringIO()) as said:
+        links = made.train(database.repositories[:2], database, folder / "data")
+    return Learned(folder, links, said.getvalue().splitlines())
 
 
 @pytest.fixture
@@ -66,7 +69,7 @@ def trainer(tmp_path: Path, model: Path) -> Callable[..., RetrievalTrainer]:
         config = TrainingConfig.from_dict(
             {**small_config(model, against_forgetting="ewc").to_dict(), **changes}
         )
-        return RetrievalTrainer(config, checkpoints=tmp_path / "checkpoints", say=lambda _: None)
+        return RetrievalTrainer(config, checkpoints=tmp_path / "checkpoints")
 
     return make
 
@@ -101,8 +104,6 @@ def test_each_repository_is_learned_with_those_before_it_from_the_checkpoint_bef
     ((name, found),) = made.evaluate(tmp_path).items()
     assert name == "data"
     assert 0 <= found.metrics["recall@1"] <= found.metrics["recall@10"] <= 1
-    assert capsys.readouterr().out == ""
-    RetrievalTrainer(made.config, made.chain.folder).evaluate(tmp_path)
     assert capsys.readouterr().out.strip() == learned.said[3].replace(links[1].task, "data")
 
 
@@ -119,7 +120,7 @@ def test_a_call_that_is_repeated_makes_nothing_twice_and_one_more_repository_beg
     [third] = made.train(repos, database, tmp_path / "data")
     assert third.parent == whole[1].checkpoint
     assert third.base == whole[0].base == made.config.model_name
-    other = RetrievalTrainer(replace(made.config, lr=1e-4), made.chain.folder, say=lambda _: None)
+    other = RetrievalTrainer(replace(made.config, lr=1e-4), made.chain.folder)
     [again] = other.train(repos[:1], database, tmp_path / "data")
     assert again.parent == third.checkpoint, "learned again with other settings"
 
@@ -129,8 +130,9 @@ def test_a_repository_without_a_theorem_to_learn_is_said_and_the_others_go_on(
     database: DynamicDatabase,
     trainer: Callable[..., RetrievalTrainer],
     monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    export, said = database.export_merged_data, list[str]()
+    export = database.export_merged_data
 
     def exporting(repositories: Any, output_path: Path, **given: Any) -> None:
         export(repositories, output_path, **given)
@@ -138,10 +140,9 @@ def test_a_repository_without_a_theorem_to_learn_is_said_and_the_others_go_on(
             (output_path / "random" / "train.json").write_text("[]")
 
     monkeypatch.setattr(database, "export_merged_data", exporting)
-    made = RetrievalTrainer(trainer().config, tmp_path / "checkpoints", say=said.append)
-    [second] = made.train(database.repositories[:2], database, tmp_path / "data")
+    [second] = trainer().train(database.repositories[:2], database, tmp_path / "data")
     assert (second.task, second.parent) == (f"https://example.org/demo/bee@{'2' * 40}", None)
-    assert "train.json has no theorem" in said[0]
+    assert "train.json has no theorem" in capsys.readouterr().out
 
 
 def test_replay_is_refused_where_all_is_learned_again(trainer: Callable[..., RetrievalTrainer]) -> None:
@@ -161,10 +162,13 @@ def test_a_checkpoint_that_is_named_is_begun_at_instead_of_head(
 
 
 def test_leandojo_s_newest_checkpoint_is_begun_at_where_there_is_no_head(
-    tmp_path: Path, database: DynamicDatabase, trainer: Callable[..., RetrievalTrainer], model: Path
+    tmp_path: Path,
+    database: DynamicDatabase,
+    trainer: Callable[..., RetrievalTrainer],
+    model: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     encoder = load_encoder(model).state_dict()
-    said: list[str] = []
     folder = tmp_path / "checkpoints"
     folder.mkdir()
     for age, factor in enumerate((1.5, 2.0)):
@@ -172,8 +176,9 @@ def test_leandojo_s_newest_checkpoint_is_begun_at_where_there_is_no_head(
         saved = {"state_dict": weights, "hyper_parameters": {"model_name": str(model)}}
         torch.save(saved, folder / f"{factor}.ckpt")
         os.utime(folder / f"{factor}.ckpt", (1000 - age, 1000 - age))
-    made = RetrievalTrainer(trainer().config, folder, say=said.append)
+    made = trainer()
     [first] = made.train(database.repositories[:1], database, tmp_path / "data")
+    said = capsys.readouterr().out.splitlines()
     assert said[0] == f"training begins at {folder / '1.5.ckpt'}, which LeanDojo wrote"
     assert first.base == str(folder / "1.5.ckpt")
     begun = load_encoder(first.base).state_dict()

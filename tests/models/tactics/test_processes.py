@@ -97,13 +97,14 @@ def lengths(completions, **columns):
 
 def train(rank):
     said = {}
-    shared = {"batch_size": 2, "lr": 1e-2, "device": "cpu", "max_seq_len": 320, "say": lambda line: None}
-    for trainer in (
-        SFTTrainer(causal, f"{out}/sft", **shared),
-        GRPOTrainer(causal, lengths, f"{out}/grpo", grpo=GrpoSpec(num_generations=2, max_steps=1), **shared),
+    shared = {"batch_size": 2, "lr": 1e-2, "device": "cpu", "max_seq_len": 320}
+    grpo = GrpoSpec(num_generations=2, max_steps=1)
+    for kind, trainer in (
+        ("sft", SFTTrainer(causal, f"{out}/sft", **shared)),
+        ("grpo", GRPOTrainer(causal, lengths, f"{out}/grpo", grpo=grpo, **shared)),
     ):
         trainer.train([Empty(), Repository()], Database(), f"{out}/merged")
-        said[trainer.kind] = trained.pop()
+        said[kind] = trained.pop()
     shared = {"epochs": 1, "learning_rate": 3e-3, "device": "cpu"}
     progress = ProgressTrainer(f"{out}/steps.jsonl", classifier, f"{out}/progress", **shared)
     progress.train()

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
 from trl.trainer import base_trainer
 
 from pipeline.jobs.specs import GrpoSpec
+from pipeline.models import trainers
 from pipeline.models.errors import CheckpointError, ConfigError, DivergedError
 from pipeline.models.model_files import read_checkpoint
 from pipeline.models.tactics.models import load_model
@@ -31,7 +32,9 @@ def lora() -> LoraConfig:
 
 
 @pytest.fixture
-def trainer(tmp_path: Path, causal: Path, said: list[str]) -> MakeTrainer:
+def trainer(tmp_path: Path, causal: Path, said: list[str], monkeypatch: pytest.MonkeyPatch) -> MakeTrainer:
+    monkeypatch.setattr(trainers, "print", said.append, raising=False)
+
     def make(**changes: Any) -> SFTTrainer:
         given: dict[str, Any] = {
             "model_name": str(causal),
@@ -40,7 +43,6 @@ def trainer(tmp_path: Path, causal: Path, said: list[str]) -> MakeTrainer:
             "lr": 1e-3,
             "max_seq_len": 400,
             "device": "cpu",
-            "say": said.append,
         }
         return SFTTrainer(**{**given, **changes})
 
@@ -198,7 +200,7 @@ def test_training_with_lean_leaves_a_model_that_says_what_judged_it(
     def train(**changes: Any) -> int:
         made = GRPOTrainer(
             str(causal), "lean", tmp_path / "outputs", batch_size=4, device="cpu",
-            max_seq_len=300, lr=1e-3, say=lambda _line: None, grpo=GrpoSpec(num_generations=4, max_steps=1, **changes),
+            max_seq_len=300, lr=1e-3, grpo=GrpoSpec(num_generations=4, max_steps=1, **changes),
         )  # fmt: skip
         assert made.wants_places
         made.places = lambda _row: None
