@@ -115,8 +115,8 @@ class RowsConfig(Config):
     Attributes:
         model_name: the first checkpoint's base: a folder or hub name.
         batch_size: rows at once.
-        replay_size: rows of all earlier tasks together, for replay to choose from, the same number of each repository.
-        replay_share: of the rows of an epoch, that of replayed ones, below 1; 0: none is replayed.
+        replay_share: of the rows of an epoch, that of replayed ones, below 1; 0: none is replayed. Each repository has
+            as many.
         only_new: of a repository learned before, train on the new rows only; replay has the rest.
         split: of LeanDojo's two, the one to train and measure on (`Config.split`).
         device: "auto": a GPU if there is one.
@@ -129,7 +129,6 @@ class RowsConfig(Config):
 
     model_name: str
     batch_size: Positive = 8
-    replay_size: Count = 20_000
     replay_share: BelowOne = 0.25
     only_new: bool = True
     split: Split = "random"

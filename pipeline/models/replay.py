@@ -1,16 +1,15 @@
 """The rows of a training on a task: its own, and replayed ones of earlier tasks.
 
 Replayed rows come out of the frozen datasets of the earlier tasks, which are a job's inputs like its own: the log's
-content when each was learned. Each repository has the same share, whatever its size: the same number of each is drawn
-once for a task, and the repositories take turns.
+content when each was learned. Each repository has the same share, whatever its size.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, zip_longest
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -20,8 +19,8 @@ from pipeline.models.datasets import TaskData
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
-_CHOICE, _ORDER = 3, 6
-"""Separate the streams of random numbers, also from those of a retriever's batches."""
+_CHOICE = 3
+"""Separates this stream of random numbers from those of a retriever's batches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ def lesson(
         known: the contents that an earlier version of the task had. They are replayed, and not learned again
             (`RowsConfig.only_new`), if the new rows fill a batch. None: there was none.
         earlier: reads the rows to replay of each task, an earlier version of this one among them, by its name.
-        config: has the number and the share of replayed rows.
+        config: has the share of replayed rows.
         but: contents that are not replayed.
     """
     new = {content: row for content, row in own.items() if content not in (known or ())}
@@ -66,22 +65,13 @@ def lesson(
     learned = own if again else new
     names = [name for name in earlier if name != task or not again]
     wanted = round(len(learned) * config.replay_share / (1 - config.replay_share))
-    drawn: dict[str, Sequence[T]] = {}
-    for name in names if wanted and config.replay_size else ():
+    replayed: list[tuple[str, T]] = []
+    for name in names if wanted else ():
         left = [
             row for content, row in earlier[name]().items() if content not in learned and content not in but
         ]
-        drawn[name] = chosen(left, max(1, config.replay_size // len(names)), config.seed)
-    return Lesson(tuple(learned.values()), tuple(islice(_in_turn(drawn, config.seed), wanted)))
-
-
-def _in_turn(rows: Mapping[str, Sequence[T]], seed: int) -> list[tuple[str, T]]:
-    """Return the rows of tasks in a random order, in which the tasks take turns, each with its task's name."""
-    shuffled = [
-        [(name, own[at]) for at in random_numbers(seed, _ORDER, number).permutation(len(own))]
-        for number, (name, own) in enumerate(rows.items())
-    ]
-    return [one for turn in zip_longest(*shuffled) for one in turn if one is not None]
+        replayed += [(name, row) for row in chosen(left, math.ceil(wanted / len(names)), config.seed)]
+    return Lesson(tuple(learned.values()), tuple(chosen(replayed, wanted, config.seed)))
 
 
 def replayable(task: TaskData, earlier: Sequence[TaskData], config: Config) -> list[TaskData]:

@@ -44,7 +44,7 @@ def lesson(
 
     Args:
         task: with a dataset in LeanDojo's form.
-        config: has the number of replayed rows.
+        config: has the share of replayed rows.
         earlier: the tasks to replay (`pipeline.models.replay.lesson`).
 
     Raises:

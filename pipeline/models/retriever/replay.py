@@ -60,7 +60,7 @@ class ReplayRows:
         Raises:
             LearningError: a dataset cannot be read.
         """
-        named = {one.name: one for one in earlier} if config.replay_size else {}
+        named = {one.name: one for one in earlier}
         most = max(1, config.replay_size // max(1, len(named)))
         return cls({name: _chosen(task, most, config) for name, task in named.items()}, seed=config.seed)
 

@@ -9,8 +9,8 @@ Measures, all in 0..1, each with the bounds of its bootstrap interval, "…_low"
 step has none:
 
     tactic@1, tactic@8  the share of the steps whose own tactic is the likeliest one, or among the first eight, of
-                        beam search. Tactics are compared as text, but for spaces within a line: another
-                        tactic just as good is a miss, so these are lower bounds of a search's success
+                        beam search. Tactics are compared as text: another one just as good is a miss, so these
+                        are lower bounds of a search's success
 
 A tactic longer than the model's longest answer is a miss in both.
 """
@@ -77,8 +77,7 @@ def evaluate(
         part = rows[start : start + _AT_ONCE]
         suggested = generator.suggest([Request(row.state, row.premises, decoding) for row in part])
         for row, suggestions in zip(part, suggested, strict=True):
-            wanted = comparable(row.tactic)
-            found = [comparable(one.tactic) == wanted for one in suggestions.tactics[:CANDIDATES]]
+            found = [one.tactic == row.tactic for one in suggestions.tactics[:CANDIDATES]]
             rated.append((float(any(found[:1])), float(any(found))))
         on_batch(start + len(part), len(rows))
     theorems = [(row.path, row.theorem, row.start) for row in rows]
@@ -99,12 +98,6 @@ def sampled(rows: Sequence[Row], most: int, seed: int) -> tuple[Row, ...]:
     return tuple(rows[number] for number in sorted(numbers[:most]))
 
 
-def comparable(tactic: str) -> str:
-    """Return a tactic with single spaces within its lines; its lines and their indentation stay."""
-    lines = [(line, line.lstrip(" ")) for line in tactic.split("\n")]
-    return "\n".join(line[: len(line) - len(rest)] + " ".join(rest.split()) for line, rest in lines)
-
-
 def lesson(
     task: TaskData, config: TacticsConfig, earlier: Sequence[TaskData] = ()
 ) -> tuple[Lesson[Row], dict[str, Any]]:
@@ -112,7 +105,7 @@ def lesson(
 
     Args:
         task: with a dataset in LeanDojo's form, and accepted proofs beside it.
-        config: has the number of replayed rows.
+        config: has the share of replayed rows.
         earlier: the tasks to replay (`pipeline.models.replay.lesson`). With LoRA by repository no other is replayed.
 
     Raises:
