@@ -149,7 +149,7 @@ class TrainerConfig(TacticsConfig):
     Attributes:
         begun: the digest of the model to begin with, if that is a folder.
         adapter: PEFT's configuration of a new adapter.
-        dtype: of the weights (`TacticTraining`).
+        dtype: of the weights (`FineTuning`).
         lr: the highest learning rate.
         grpo: those of the training with a reward.
     """
@@ -252,7 +252,7 @@ class SFTTrainer(RepositoryTrainer[TrainerConfig]):
         lr: the highest learning rate; it falls to 0 in a line.
         lora_config: trains an adapter of this kind; None trains every weight.
         max_seq_len: tokens of prompt and answer together, a quarter of them the answer's.
-        dtype: of the weights (`TacticTraining`).
+        dtype: of the weights (`FineTuning`).
         device: "auto": a GPU if there is one.
         seed: of everything drawn.
         report_to: transformers' names of trackers: "tensorboard", "wandb", "mlflow", "trackio", as they are set up.

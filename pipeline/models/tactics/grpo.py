@@ -41,7 +41,7 @@ from pipeline.models.tactics.models import TacticModel
 from pipeline.models.tactics.prompt import thinking
 from pipeline.models.tactics.reward import FINISHERS, CompletionRow, LeanReward
 from pipeline.models.tactics.rows import Row, digest_of, read_rows
-from pipeline.models.tactics.training import TacticTraining
+from pipeline.models.tactics.training import FineTuning
 from pipeline.models.training_job import OnStep
 from store.files import write_whole
 from store.text import first_line
@@ -86,11 +86,10 @@ def prompts_of(rows: Sequence[Row], found: TacticModel) -> list[dict[str, Any]]:
     return list(examples.values())
 
 
-class RewardTraining(TacticTraining):
+class RewardTraining(FineTuning):
     """A training with a reward; its measures are means over the run, of those of `_MEASURES`."""
 
     libraries = ("torch", "transformers", "trl", "peft")
-    takes_encoder_decoders = False
 
     def __init__(
         self,
@@ -107,12 +106,14 @@ class RewardTraining(TacticTraining):
         grpo: settings; its batch size is of all devices, and gradients are gathered up to a whole number of groups.
             With a `kl_beta` above 0 the initial model is held in memory too: a second model, or a second adapter.
         reward: from Lean, or another function.
-        config, start, reports, adapter, dtype: as `TacticTraining`'s.
+        config, start, reports, adapter, dtype: as `FineTuning`'s.
 
         Raises:
-            ConfigError, ModelError, CheckpointError: as `TacticTraining`.
+            ConfigError: the model is an encoder-decoder. And those of `FineTuning`.
         """
         super().__init__(config, start, reports, adapter=adapter, dtype=dtype)
+        if self.found.prompts.kind == "seq2seq":
+            raise ConfigError(f"{start} is an encoder-decoder; this training takes causal language models")
         self.grpo = grpo
         self.reward = reward
 

@@ -44,8 +44,10 @@ IGNORED = -100
 """The label of a token to ignore."""
 
 
-class TacticTraining(Training[TacticsConfig]):
-    """A training of a tactic model: of all its weights, or of an adapter.
+class FineTuning(Training[TacticsConfig]):
+    """Supervised fine-tuning of a tactic model: of all its weights, or of an adapter.
+
+    Its measure is "loss", the mean over the run.
 
     Attributes:
         found: the model, with its tokenizer and prompts.
@@ -53,7 +55,6 @@ class TacticTraining(Training[TacticsConfig]):
     """
 
     libraries: ClassVar[tuple[str, ...]] = ("torch", "transformers", "peft")
-    takes_encoder_decoders: ClassVar[bool]
 
     def __init__(
         self,
@@ -74,7 +75,7 @@ class TacticTraining(Training[TacticsConfig]):
             lost to the rounding of bfloat16. That takes 16 bytes of GPU memory a weight; "bfloat16" takes 8.
 
         Raises:
-            ConfigError: there is no GPU, the available memory is too small, or the model is of the wrong kind.
+            ConfigError: there is no GPU, or the available memory is too small.
             ModelError, CheckpointError: the model cannot be loaded.
         """
         super().__init__(config, reports)
@@ -108,8 +109,6 @@ class TacticTraining(Training[TacticsConfig]):
             max_seq_len=config.max_seq_len,
             trainable=True,
         )
-        if found.prompts.kind == "seq2seq" and not self.takes_encoder_decoders:
-            raise ConfigError(f"{start} is an encoder-decoder; this training takes causal language models")
         if (most := found.lengths.prompt + found.lengths.answer) < config.max_seq_len:
             self.reports.say(f"{start} takes {most} tokens, which is less than max_seq_len: so many it is")
         return found
@@ -123,6 +122,38 @@ class TacticTraining(Training[TacticsConfig]):
             adapted = get_peft_model(found.model, kind)
         return replace(found, model=adapted)
 
+    def fit(self, rows: Sequence[Row], saves: Saves) -> FitResult:
+        most = self.found.lengths.answer
+        examples = encode(rows, self.found.prompts, answer_length=most)
+        dropped = len(rows) - len(examples)
+        if not examples:
+            raise NothingToLearnError(f"all {dropped} steps are dropped. Set max_seq_len higher")
+        trainer = self.trainer(examples, saves)
+        steps = self.drive(trainer, saves)
+        warning = (
+            f"{dropped} of {len(rows)} steps were left out: their tactics have more than {most} tokens, a quarter of "
+            "max_seq_len"
+        )
+        measures = {"loss": mean_loss(trainer.state.log_history)}
+        return FitResult(len(examples), dropped, steps, measures, (warning,) if dropped else ())
+
+    def trainer(self, examples: list[dict[str, list[int]]], saves: Saves) -> Trainer:
+        """Return transformers' trainer of the model for the examples of `encode`."""
+        found = self.found
+        if self.checkpointing and isinstance(found.model, PeftModel):
+            found.model.enable_input_require_grads()
+        return _GroupedByLength(
+            model=found.model,
+            args=TrainingArguments(
+                **self.arguments(saves),
+                # An encoder-decoder's loss is a mean; every process would count it again.
+                average_tokens_across_devices=found.prompts.kind != "seq2seq",
+            ),
+            train_dataset=Dataset.from_list(examples),
+            data_collator=partial(collated, pad=int(found.tokenizer.pad_token_id)),
+            processing_class=found.tokenizer,
+        )
+
     def write(self, folder: Path) -> None:
         super().write(folder)
         self.found.lengths.save(folder)
@@ -133,7 +164,7 @@ class TacticTraining(Training[TacticsConfig]):
         return {
             **super().arguments(saves),
             "num_train_epochs": self.config.epochs,
-            "learning_rate": learning_rate(self.config, adapter=self.found.is_adapter),
+            "learning_rate": self.config.lr or (_LR_OF_AN_ADAPTER if self.found.is_adapter else _LR),
             CHECKPOINTING: self.checkpointing,
             "save_strategy": "no",
         }
@@ -174,11 +205,6 @@ def hold_that_it_fits(
     )
 
 
-def learning_rate(config: TacticsConfig, *, adapter: bool) -> float:
-    """Return the learning rate of a training: the configuration's, else the usual one."""
-    return config.lr or (_LR_OF_AN_ADAPTER if adapter else _LR)
-
-
 def example(row: Row, prompts: Prompts) -> dict[str, list[int]]:
     """Return a row as tokens and labels; those of the prompt are to ignore."""
     prompt, answer = prompts.ids(row.state, row.premises), prompts.answer_ids(row.tactic)
@@ -187,18 +213,10 @@ def example(row: Row, prompts: Prompts) -> dict[str, list[int]]:
     return {"input_ids": [*prompt, *answer], "labels": [IGNORED] * len(prompt) + answer}
 
 
-def encode(
-    rows: Sequence[Row], prompts: Prompts, *, answer_length: int
-) -> tuple[list[dict[str, list[int]]], int]:
-    """Return the rows as examples, and the number of rows dropped for a long tactic.
-
-    Args:
-        rows: states and tactics.
-        prompts: the model's.
-        answer_length: the most tokens of a tactic, its end mark included; a model's answer ends there.
-    """
+def encode(rows: Sequence[Row], prompts: Prompts, *, answer_length: int) -> list[dict[str, list[int]]]:
+    """Return the rows as examples, without those of longer tactics, end mark included: a model's answer ends there."""
     fit = [row for row in rows if len(prompts.answer_ids(row.tactic)) <= answer_length]
-    return [example(row, prompts) for row in fit], len(rows) - len(fit)
+    return [example(row, prompts) for row in fit]
 
 
 def collated(rows: Sequence[Mapping[str, Sequence[int]]], *, pad: int) -> dict[str, Tensor]:
@@ -206,45 +224,6 @@ def collated(rows: Sequence[Mapping[str, Sequence[int]]], *, pad: int) -> dict[s
     ids, mask = padded([row["input_ids"] for row in rows], pad)
     labels, _ = padded([row["labels"] for row in rows], IGNORED)
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
-
-
-class FineTuning(TacticTraining):
-    """Supervised fine-tuning; its measure is "loss", the mean over the run."""
-
-    takes_encoder_decoders = True
-
-    def fit(self, rows: Sequence[Row], saves: Saves) -> FitResult:
-        most = self.found.lengths.answer
-        examples, dropped = encode(rows, self.found.prompts, answer_length=most)
-        if dropped:
-            self.reports.say(
-                f"{dropped} of {len(rows)} steps are dropped: their tactics have more than {most} tokens, a "
-                "quarter of max_seq_len"
-            )
-        if not examples:
-            raise NothingToLearnError(f"all {dropped} steps are dropped. Set max_seq_len higher")
-        trainer = self.trainer(examples, saves)
-        steps = self.drive(trainer, saves)
-        warning = f"{dropped} of {len(rows)} steps were left out: their tactics are too long"
-        measures = {"loss": mean_loss(trainer.state.log_history)}
-        return FitResult(len(examples), dropped, steps, measures, (warning,) if dropped else ())
-
-    def trainer(self, examples: list[dict[str, list[int]]], saves: Saves) -> Trainer:
-        """Return transformers' trainer of the model for the examples of `encode`."""
-        found = self.found
-        if self.checkpointing and isinstance(found.model, PeftModel):
-            found.model.enable_input_require_grads()
-        return _GroupedByLength(
-            model=found.model,
-            args=TrainingArguments(
-                **self.arguments(saves),
-                # An encoder-decoder's loss is a mean; every process would count it again.
-                average_tokens_across_devices=found.prompts.kind != "seq2seq",
-            ),
-            train_dataset=Dataset.from_list(examples),
-            data_collator=partial(collated, pad=int(found.tokenizer.pad_token_id)),
-            processing_class=found.tokenizer,
-        )
 
 
 class _ByLength(LengthGroupedSampler):  # type: ignore[misc]

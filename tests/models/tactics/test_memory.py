@@ -19,13 +19,13 @@ from pipeline.models.running import CHECKPOINTING, Saves
 from pipeline.models.tactics import training as tactics_training
 from pipeline.models.tactics.grpo import RewardTraining
 from pipeline.models.tactics.rows import Row
-from pipeline.models.tactics.training import TacticTraining
+from pipeline.models.tactics.training import FineTuning
 from tests.models.tactics.conftest import Training
 
 ROWS = [Row(f"⊢ p {n}", f"exact h {n}", "t", "A.lean", n) for n in range(4)]
 
 
-def trained(made: TacticTraining) -> dict[str, torch.Tensor]:
+def trained(made: FineTuning) -> dict[str, torch.Tensor]:
     weights = made.found.model.named_parameters()
     return {name: value.detach().clone() for name, value in weights if value.requires_grad}
 

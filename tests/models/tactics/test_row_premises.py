@@ -55,7 +55,7 @@ def test_a_row_is_learned_from_the_prompt_that_a_search_asks_with(
 ) -> None:
     model = load_model(make_tiny(kind, tmp_path / kind), max_seq_len=700)
     row = Row(STATE, "exact h", "t", "A.lean", 0, premises=tuple(one.serialize() for one in PREMISES))
-    ((example,), _) = encode([row], model.prompts, answer_length=100)
+    (example,) = encode([row], model.prompts, answer_length=100)
     learned = example["input_ids"]
     if kind == "causal":
         learned = learned[: example["labels"].index(model.prompts.answer_ids("exact h")[0])]

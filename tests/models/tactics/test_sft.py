@@ -33,7 +33,7 @@ def rows(*pairs: tuple[str, str]) -> list[Row]:
 
 def loss_of(found: TacticModel, of: list[Row]) -> float:
     """Return a model's loss on rows."""
-    examples, _ = encode(of, found.prompts, answer_length=found.lengths.answer)
+    examples = encode(of, found.prompts, answer_length=found.lengths.answer)
     with torch.inference_mode():
         return float(found.model(**collated(examples, pad=int(found.tokenizer.pad_token_id))).loss)
 
@@ -49,8 +49,8 @@ def test_the_loss_is_on_the_tactic_and_its_end_mark_alone(training: Training, sa
     made = training()
     found = made.found
     data = rows(("h : p\n⊢ p", "exact h"), ("⊢ q", MULTI_LINE))
-    examples, dropped = encode(data, found.prompts, answer_length=found.lengths.answer)
-    assert dropped == 0
+    examples = encode(data, found.prompts, answer_length=found.lengths.answer)
+    assert len(examples) == len(data)
     # Down to the batch that the loss is taken of.
     (batch,) = made.trainer(examples, saves).get_train_dataloader()
     learned: dict[str, str] = {}
@@ -71,21 +71,20 @@ def test_the_loss_is_on_the_tactic_and_its_end_mark_alone(training: Training, sa
 def test_the_model_is_trained_on_the_very_prompt_that_it_is_asked_with(training: Training) -> None:
     found = training().found
     state = "\n".join([*(f"h{number} : p" for number in range(200)), "⊢ goal"])
-    (example,), _ = encode(rows((state, "simp")), found.prompts, answer_length=found.lengths.answer)
+    (example,) = encode(rows((state, "simp")), found.prompts, answer_length=found.lengths.answer)
     assert example["input_ids"] == found.prompts.ids(state) + found.prompts.answer_ids("simp")
     assert len(found.prompts.ids(state)) <= found.lengths.prompt == 300
 
 
-def test_a_tactic_that_is_too_long_is_dropped_counted_and_said(
-    training: Training, saves: Saves, said: list[str]
-) -> None:
+def test_a_tactic_that_is_too_long_is_dropped_counted_and_said(training: Training, saves: Saves) -> None:
     made = training()
     just, over = "x" * 99, "x" * 100
     fitted = made.fit(rows(("⊢ p", just), ("⊢ p", over), ("⊢ q", "simp")), saves)
     assert (fitted.rows, fitted.dropped, fitted.steps) == (2, 1, 1)
-    assert said == [
-        "1 of 3 steps are dropped: their tactics have more than 100 tokens, a quarter of max_seq_len"
-    ]
+    (warning,) = fitted.warnings
+    assert warning == (
+        "1 of 3 steps were left out: their tactics have more than 100 tokens, a quarter of max_seq_len"
+    )
     with pytest.raises(NothingToLearnError, match=r"all 1 steps are dropped. Set max_seq_len higher"):
         made.fit(rows(("⊢ p", over)), saves)
 
