@@ -91,19 +91,14 @@ def load_model(
     except UNLOADABLE as error:
         raise not_loadable(f"the progress model {model}", model, error) from error
     loaded: PreTrainedModel = found
-    if missing and not new_head:
-        raise ModelError(
-            f"{model} is no progress model: it lacks {', '.join(missing[:3])}, which would be random. Train one from "
-            "it with `ProgressTrainer`"
-        )
     # Of the model itself only BERT's pooler may be new, a part of the head in all but name.
     own = [
         name for name in missing if name.startswith(f"{loaded.base_model_prefix}.") and "pooler" not in name
     ]
-    if own:
+    if lacking := own if new_head else missing:
         raise ModelError(
-            f"{model} lacks {len(own)} of the weights of a {type(loaded).__name__} ({own[0]}, …): it cannot be given a "
-            "head. Take an encoder such as BERT, a causal model, or an encoder-decoder"
+            f"{model} lacks {len(lacking)} weights of a {type(loaded).__name__} ({lacking[0]}, …). Take a model of "
+            "`ProgressTrainer`; it trains one from an encoder such as BERT, a causal model, or an encoder-decoder"
         )
     # RoBERTa reserves its first positions; its tokenizer has the number of the others.
     places = getattr(loaded.config, "max_position_embeddings", None)

@@ -171,7 +171,7 @@ def test_a_model_or_data_that_cannot_be_used_is_named(data: Path, model: Path, t
         (bare / name).unlink()
     with pytest.raises(ModelError, match="bare has no tokenizer"):
         trainer(data, bare, tmp_path / "out").train()
-    with pytest.raises(ModelError, match="of the weights of a T5ForSequenceClassification"):
+    with pytest.raises(ModelError, match="weights of a T5ForSequenceClassification"):
         trainer(data, make_tiny("encoder", tmp_path / "encoder"), tmp_path / "out").train()
     with pytest.raises(DatasetError, match="cannot be read"):
         trainer(tmp_path / "none.jsonl", model, tmp_path / "out").train()
