@@ -135,7 +135,7 @@ class EncodingModel(_Batched[str, list[float]]):
         encoder: makes the vectors.
         terms: see there.
         """
-        super().__init__(name, encoder.vectors, terms)
+        super().__init__(name, lambda texts: encoder.embed(texts).tolist(), terms)
 
     async def encode(self, text: str) -> list[float]:
         """Return a text's vector.

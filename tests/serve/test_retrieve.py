@@ -176,7 +176,7 @@ def test_what_found_most_on_the_test_sets_finds_the_premises(
     retriever = Retriever(load_encoder(model), load_tokens(model))
 
     async def vectors(texts: Sequence[str]) -> list[list[float]]:
-        return retriever.vectors(texts)
+        return cast("list[list[float]]", retriever.embed(texts).tolist())
 
     def loaded(checkpoint: str) -> Any:
         made = SimpleNamespace(retriever=retriever, checkpoint=checkpoint, vectors=vectors)

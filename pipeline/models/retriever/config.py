@@ -6,9 +6,10 @@ Imports no torch.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 from pydantic.dataclasses import dataclass
@@ -178,7 +179,13 @@ class TrainingConfig(RetrieverConfig):
         Raises:
             ConfigError: it cannot be read, is no mapping, or as `Config`.
         """
-        return cls._from_file(Path(file_path), "YAML")
+        # The daemon imports this module, and may have no yaml.
+        import yaml
+
+        try:
+            return cls._read(file_path, yaml.safe_load)
+        except yaml.YAMLError as error:
+            raise ConfigError(f"{file_path} is no YAML: {error}") from error
 
     @classmethod
     def from_json(cls, file_path: str | Path) -> TrainingConfig:
@@ -187,7 +194,7 @@ class TrainingConfig(RetrieverConfig):
         Raises:
             ConfigError: it cannot be read, is no object, or as `Config`.
         """
-        return cls._from_file(Path(file_path), "JSON")
+        return cls._read(file_path, json.loads)
 
     def to_yaml(self, file_path: str | Path) -> None:
         """Write all fields as YAML; `from_yaml` gives the same configuration."""
@@ -200,22 +207,10 @@ class TrainingConfig(RetrieverConfig):
         Path(file_path).write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
 
     @classmethod
-    def _from_file(cls, path: Path, form: Literal["YAML", "JSON"]) -> TrainingConfig:
-        # The daemon imports this module, and may have no yaml.
-        import yaml
-
-        parse = yaml.safe_load if form == "YAML" else json.loads
+    def _read(cls, path: str | Path, parse: Callable[[str], Any]) -> TrainingConfig:
         try:
-            values = parse(path.read_text(encoding="utf-8")) or {}
+            return cls.from_dict(parse(Path(path).read_text(encoding="utf-8")) or {})
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {error.strerror}") from error
-        except (ValueError, yaml.YAMLError) as error:
-            raise ConfigError(f"{path} is no {form}: {error}") from error
-        if not isinstance(values, dict):
-            raise ConfigError(
-                f"{path} holds a {type(values).__name__}: it takes a mapping of fields to values"
-            )
-        try:
-            return cls.from_dict({str(key): value for key, value in values.items()})
-        except ConfigError as error:
+        except (ConfigError, ValueError, TypeError) as error:
             raise ConfigError(f"{path}: {error}") from error

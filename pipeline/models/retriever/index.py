@@ -210,15 +210,6 @@ class Retriever:
         """The digest of the encoder's weights."""
         return tensors_digest(self.encoder.state_dict())
 
-    def vectors(self, texts: Sequence[str]) -> list[list[float]]:
-        """Return the vectors of texts, as of queries.
-
-        Raises:
-            DivergedError: a vector is not finite.
-        """
-        made: list[list[float]] = self.embed(texts).cpu().tolist()
-        return made
-
     def embed(self, texts: Sequence[str]) -> Tensor:
         """Return the vectors of texts, as of queries, on the encoder's device: shape (len(texts), d).
 

@@ -111,7 +111,7 @@ def test_a_file_may_hold_some_fields_or_none(tmp_path: Path) -> None:
         ("replay_share: 1.0", "less than 1"),
         ("num_in_file_negatives: 9", "0 to num_negatives"),
         ("num_workers: -1", "greater than or equal to 0"),
-        ("- 1", "holds a list"),
+        ("- 1", "must be a mapping, not list"),
         ("{", "is no YAML"),
     ],
 )
