@@ -31,13 +31,12 @@ import numpy.typing as npt
 
 from experiments.tasks import premise_row, theorem_row, write_dataset
 from pipeline.fills import rows_of
-from pipeline.models.measures import metrics_of, rate, summarise
+from pipeline.models.measures import METRICS, RETRIEVED, rate, summarise
 from pipeline.models.retriever.baselines import BM25, FUSED, fused
 from pipeline.models.retriever.corpus import Corpus
 
 _MARKED = re.compile(r"<a>(.*?)</a>")
 _SHOWN = ("recall@1", "recall@10", "mrr")
-_RETRIEVED = 100
 _LETTERS = 300
 """Of a statement, for the retriever of words."""
 
@@ -117,10 +116,10 @@ def measure(
         return result
 
     def rated(rank: Rank, query: Query) -> tuple[float, ...]:
-        return rate(tuple(sorted(query[1])), rank(query, allowed(query)), retrieved=_RETRIEVED)
+        return rate(tuple(sorted(query[1])), rank(query, allowed(query)))
 
     words = BM25(corpus)
-    ways: dict[str, list[Rank]] = {"bm25": [lambda query, may: words.rank(query[0], may, _RETRIEVED)]}
+    ways: dict[str, list[Rank]] = {"bm25": [lambda query, may: words.rank(query[0], may, RETRIEVED)]}
     if train and not repository.learned:
         raise SystemExit(
             f"{repository.name} has no proofs to train on: --train takes folders of `benchmark make`"
@@ -165,17 +164,17 @@ def _trained(repository: Repository, corpus: Corpus, seed: int, folder: Path) ->
     chain = Chain(folder / f"chain-{repository.name}-{seed}")
     done = learn(TaskData(repository.name, place), chain, config, parent=None)
     retriever = load_retriever(chain.path(done.checkpoint), device="cpu")
-    vectors, _ = retriever.premises(corpus)
+    vectors = retriever.premises(corpus)
 
     def rank(query: Query, allowed: npt.NDArray[np.bool_]) -> list[int]:
-        return retriever.rank(vectors, [(_goal(query[0]), allowed)], _RETRIEVED)[0]
+        return retriever.rank(vectors, [(_goal(query[0]), allowed)], RETRIEVED)[0]
 
     return rank
 
 
 def _fused(words: Rank, trained: Rank) -> Rank:
     def rank(query: Query, allowed: npt.NDArray[np.bool_]) -> list[int]:
-        return [*fused((words(query, allowed)[:FUSED], trained(query, allowed)[:FUSED]), _RETRIEVED)]
+        return [*fused((words(query, allowed)[:FUSED], trained(query, allowed)[:FUSED]), RETRIEVED)]
 
     return rank
 
@@ -239,7 +238,7 @@ def _print(name: str, premises: int, found: Mapping[str, Found], ways: Sequence[
     n = len(words.rated)
     cells = []
     for way in ways:
-        means = summarise(found[way].rated, range(n), seed=0, names=metrics_of(_RETRIEVED))
+        means = summarise(found[way].rated, range(n), seed=0, names=METRICS)
         half = 50 * (means["recall@10_high"] - means["recall@10_low"])
         cells.append(f"{' / '.join(f'{100 * means[one]:.1f}' for one in _SHOWN)} (± {half:.1f})")
     shown = f"{premises:,} | {n:,} | {' | '.join(cells)} | {1000 * words.seconds / n:.1f}"

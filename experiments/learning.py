@@ -26,7 +26,7 @@ from experiments.tasks import asked_alone, base_of, contents, joined, make_tasks
 from pipeline.models.adapters import model_for
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
-from pipeline.models.measures import BOUNDS, metrics_of, rate
+from pipeline.models.measures import BOUNDS, METRICS, RETRIEVED, rate
 from pipeline.models.retriever.baselines import BM25
 from pipeline.models.retriever.batches import asked_of, read_examples
 from pipeline.models.retriever.config import RetrieverConfig
@@ -424,12 +424,12 @@ def _by_words(task: TaskData, split: str, config: RetrieverConfig) -> Mapping[st
     """Return BM25's results on a task's split, by the measures' own names."""
     corpus = Corpus(task.dataset / "corpus.jsonl")
     examples = read_examples(task.dataset / config.split / f"{split}.json", corpus)
-    words, retrieved = BM25(corpus), config.num_retrieved
+    words = BM25(corpus)
     rated = [
-        rate(one.positives, words.rank(query, allowed, retrieved), retrieved=retrieved)
+        rate(one.positives, words.rank(query, allowed, RETRIEVED))
         for one, (query, allowed) in zip(examples, asked_of(examples, corpus), strict=True)
     ]
-    return dict(zip(metrics_of(retrieved), np.mean(rated, axis=0).tolist(), strict=True))
+    return dict(zip(METRICS, np.mean(rated, axis=0).tolist(), strict=True))
 
 
 def _pretrain(experiment: Learning, model: Pretrained, lab: Lab) -> tuple[TaskData, str]:

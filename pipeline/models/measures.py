@@ -24,18 +24,10 @@ _GAINS_TO = 10
 _DRAWS = 1000
 
 
-def metrics_of(retrieved: int) -> tuple[str, ...]:
-    """Return the names of `rate`'s measures for rankings of this length: no recall beyond it and beyond ten."""
-    return (*(f"recall@{k}" for k in _cuts(retrieved)), "mrr", f"ndcg@{_GAINS_TO}")
-
-
-def _cuts(retrieved: int) -> tuple[int, ...]:
-    return tuple(k for k in CUTS if k <= max(retrieved, 10))
-
-
-METRICS = metrics_of(max(CUTS))
-
-
+METRICS = (*(f"recall@{k}" for k in CUTS), "mrr", f"ndcg@{_GAINS_TO}")
+"""The names of `rate`'s measures."""
+RETRIEVED = max(CUTS)
+"""The length of a ranking to rate."""
 BASELINES: Mapping[str, str] = {"bm25": "BM25", "fused": "with BM25"}
 """Baselines beside a retriever, by the word before their metrics ("bm25 recall@10"), with their names for people: BM25
 alone, and the retriever's ranking fused with BM25's.
@@ -60,8 +52,7 @@ BOUNDS = ("_low", "_high")
 class Evaluation:
     """The measures of a model on `n` steps, each with the `BOUNDS` of its interval.
 
-    `dataset` is the SHA-256 of the questions and the right answers; `scores` is `by_theorem` of promotion's metric;
-    `new_embeddings` the number of premises embedded for it.
+    `dataset` is the SHA-256 of the questions and the right answers; `scores` is `by_theorem` of promotion's metric.
     """
 
     metrics: Mapping[str, float]
@@ -69,13 +60,10 @@ class Evaluation:
     dataset: str
     scores: Sequence[tuple[str, int, float]]
     seconds: float
-    new_embeddings: int = 0
 
 
-def rate(
-    positives: Collection[int], ranked: Sequence[int], *, retrieved: int = max(CUTS)
-) -> tuple[float, ...]:
-    """Return the measures of one step's ranking of at most `retrieved` premises, in the order of `metrics_of`.
+def rate(positives: Collection[int], ranked: Sequence[int]) -> tuple[float, ...]:
+    """Return the measures of one step's ranking, in the order of `METRICS`.
 
     Raises:
         ValueError: there is no positive.
@@ -88,7 +76,7 @@ def rate(
     ideal = sum(1 / math.log2(rank + 1) for rank in range(1, min(len(wanted), _GAINS_TO) + 1))
     gained = sum(1 / math.log2(rank + 1) for rank, hit in enumerate(hits[:_GAINS_TO], start=1) if hit)
     return (
-        *(sum(hits[:k]) / len(wanted) for k in _cuts(retrieved)),
+        *(sum(hits[:k]) / len(wanted) for k in CUTS),
         0.0 if first is None else 1 / first,
         gained / ideal,
     )

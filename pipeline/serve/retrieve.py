@@ -448,7 +448,7 @@ class Premises:
             raise Problem(503, "busy", f"{repository} is traced faster than it is read", "ask again")
         if retriever is None:
             return _Indexed(before, corpus, BM25(corpus), None, lambda: WORDS)
-        vectors, _ = retriever.retriever.premises(corpus, spec.indices)
+        vectors = retriever.retriever.premises(corpus, spec.indices)
         return _Indexed(before, corpus, BM25(corpus), vectors, weakref.ref(retriever.retriever))
 
 

@@ -16,6 +16,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from pipeline.models.retriever.batches import Batches, Example, Lesson
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
@@ -165,6 +167,11 @@ def held(
     fisher, warnings = estimated(encoder, parts, config, losses)
     assert warnings == ()
     return ElasticWeights(fisher, parameters_of(encoder), share=config.lambda_value)
+
+
+def embedded(indices: Path) -> int:
+    """Return the number of vectors in a folder of embedding indices."""
+    return sum(len(np.load(path)) for path in indices.glob("*.npy"))
 
 
 def imports_of(corpus: Corpus, path: str) -> list[str]:

@@ -176,8 +176,6 @@ class NegativeSampler:
 _WINDOW = 64
 """Batches sorted by length together. More pads less and shuffles less."""
 _EPOCHS, _STEPS = 0, 1  # separate the streams of random numbers
-DRAWN = 1
-"""Part of a checkpoint's id: raise it whenever steps draw other pairs or negatives, so that no run mixes them."""
 
 
 @dataclass(frozen=True, slots=True)

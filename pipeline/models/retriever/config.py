@@ -74,7 +74,6 @@ class RetrieverConfig(Config):
     lr: PositiveNumber = 1e-4
     warmup_steps: Count = 1000
     max_seq_len: Positive = 512
-    num_retrieved: Positive = 100
     batch_size: Positive = 32
     accumulate_grad_batches: Positive = 1
     num_workers: Count = 4
@@ -133,15 +132,17 @@ class TrainingConfig(RetrieverConfig):
     It trains with EWC, as LeanDojo-v2 does, unless `against_forgetting` says otherwise, and on whole repositories.
     `batch_size` is of each GPU.
 
-    Accepted because LeanDojo's files have them, and without effect here: `single_repo` and `num_repos` (LeanDojo
-    ignores them too), `checkpoint_save_top_k` and `checkpoint_every_n_epochs` (a task makes one checkpoint, of its best
-    epoch, and a chain keeps all), `tokenizer_model_name` (a model is trained with its own tokenizer), `eval_batch_size`
-    (texts are batched by length), `log_every_n_steps` (every step is in the curve) and `num_sanity_val_steps`.
+    Accepted because LeanDojo's files have them, and without effect here: `num_retrieved` (recall is measured to 100,
+    and a prover has its own number), `single_repo` and `num_repos` (LeanDojo ignores them too), `checkpoint_save_top_k`
+    and `checkpoint_every_n_epochs` (a task makes one checkpoint, of its best epoch, and a chain keeps all),
+    `tokenizer_model_name` (a model is trained with its own tokenizer), `eval_batch_size` (texts are batched by length),
+    `log_every_n_steps` (every step is in the curve) and `num_sanity_val_steps`.
     """
 
     lr: PositiveNumber = 1e-3
     batch_size: Positive = 1
     accumulate_grad_batches: Positive = 4
+    num_retrieved: Positive = 100
     num_gpus: Count = 1
     precision: Precision = "bf16-mixed"
     loss: Loss = "mse"

@@ -99,7 +99,7 @@ class Finder:
         self._words = BM25(corpus) if words or retriever is None else None
         self._retriever = retriever
         if retriever is not None:
-            self._vectors, _ = retriever.premises(corpus, indices)
+            self._vectors = retriever.premises(corpus, indices)
 
     def find(self, asked: Sequence[tuple[str, Place]]) -> list[tuple[Premise, ...]]:
         """Return the premises of each (state, place), best first; if a theorem may use fewer, all of those.

@@ -48,12 +48,10 @@ _BLOCK = 4096
 """Texts tokenized, and vectors written, at a time."""
 
 
-def stored_vectors(
-    retriever: Retriever, documents: Sequence[str], folder: Path
-) -> tuple[npt.NDArray[np.float32], int]:
-    """Return the vectors of documents, float32, shape (len(documents), hidden_size), and the number of new ones.
+def stored_vectors(retriever: Retriever, documents: Sequence[str], folder: Path) -> npt.NDArray[np.float32]:
+    """Return the vectors of documents: float32, shape (len(documents), hidden_size).
 
-    `folder` has the embeddings of all retrievers; the new ones are added.
+    `folder` has the embeddings of all retrievers; new ones are added.
 
     Raises:
         LearningError: the disk refused; whole blocks stay.
@@ -62,7 +60,6 @@ def stored_vectors(
     place = folder / f"{retriever.weights}-{retriever.document_length}"
     keys = [hashlib.sha256(document.encode("utf-8", "surrogatepass")).digest() for document in documents]
     texts = dict(zip(keys, documents, strict=True))
-    new = 0
     try:
         known = _read(place)
         if not texts.keys() <= known.keys():
@@ -70,9 +67,7 @@ def stored_vectors(
             # Another process may be embedding some of them.
             with lock(place.with_name(f"{place.name}-lock")):
                 known = _read(place)
-                missing = {key: text for key, text in texts.items() if key not in known}
-                new = len(missing)
-                _write(place, retriever, missing)
+                _write(place, retriever, {key: text for key, text in texts.items() if key not in known})
             known = _read(place)
     except (OSError, ValueError) as error:
         raise LearningError(
@@ -82,7 +77,7 @@ def stored_vectors(
     result = np.empty((len(keys), retriever.encoder.config.hidden_size), dtype=np.float32)
     for row, key in enumerate(keys):
         result[row] = known[key]
-    return result, new
+    return result
 
 
 def _write(place: Path, retriever: Retriever, missing: Mapping[bytes, str]) -> None:
@@ -220,19 +215,18 @@ class Retriever:
             self.encoder, partial(query_ids, self.tokens), texts, self.query_length, unit=self.unit
         )
 
-    def premises(self, corpus: Corpus, indices: Path | None = None) -> tuple[Tensor, int]:
-        """Return the unit vectors of a corpus's premises, on the encoder's device, and the number of new ones.
+    def premises(self, corpus: Corpus, indices: Path | None = None) -> Tensor:
+        """Return the unit vectors of a corpus's premises, on the encoder's device.
 
-        `indices`: the folder of embedding indices; None: all are new, and not stored.
+        `indices`: the folder of embedding indices; None: they are not stored.
 
         Raises:
             DivergedError: the encoder's weights are damaged. LearningError: the index cannot be written.
         """
         documents = [premise.serialize() for premise in corpus.all_premises]
         if indices is None:
-            return embed_texts(self.encoder, self.tokens, documents, self.document_length), len(documents)
-        stored, new = stored_vectors(self, documents, indices)
-        return torch.from_numpy(stored).to(self.encoder.device), new
+            return embed_texts(self.encoder, self.tokens, documents, self.document_length)
+        return torch.from_numpy(stored_vectors(self, documents, indices)).to(self.encoder.device)
 
     def rank(
         self,

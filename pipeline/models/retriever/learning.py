@@ -19,12 +19,11 @@ from pipeline.models.adapters import base_of
 from pipeline.models.chain import Chain, Step
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToLearnError
-from pipeline.models.measures import Evaluation, by_theorem, metrics_of, rate, summarise
+from pipeline.models.measures import METRICS, RETRIEVED, Evaluation, by_theorem, rate, summarise
 from pipeline.models.model_files import Checkpoint
 from pipeline.models.replay import replayable, version_before
 from pipeline.models.retriever.baselines import BM25, fused
 from pipeline.models.retriever.batches import (
-    DRAWN,
     Lesson,
     asked_of,
     dataset_digest,
@@ -121,7 +120,6 @@ def learn(
 def _data_digest(lesson: Lesson, rows: ReplayRows | None) -> str:
     """Return the SHA-256 of a run's whole input, with the val split (it chooses the best epoch) and replayed rows."""
     parts = [
-        str(DRAWN),
         dataset_digest(lesson.corpus, lesson.train),
         dataset_digest(lesson.corpus, lesson.val),
         *([rows.digest()] if rows else []),
@@ -162,32 +160,27 @@ def measure(
             f"no step uses a premise of {corpus.source}, so there is nothing to measure. Is the corpus of the same "
             "export?"
         )
-    retrieved, dataset = config.num_retrieved, dataset_digest(corpus, asked)
-    vectors, new = model.premises(corpus, indices)
-    own = model.rank(vectors, asked_of(asked, corpus), retrieved, lambda done: on_batch(done, len(asked)))
+    vectors = model.premises(corpus, indices)
+    own = model.rank(vectors, asked_of(asked, corpus), RETRIEVED, lambda done: on_batch(done, len(asked)))
     rankings = {"": own}
     if config.baselines:
         words = BM25(corpus)
-        by_words = [words.rank(query, allowed, retrieved) for query, allowed in asked_of(asked, corpus)]
-        together = [[*fused(both, retrieved)] for both in zip(by_words, own, strict=True)]
+        by_words = [words.rank(query, allowed, RETRIEVED) for query, allowed in asked_of(asked, corpus)]
+        together = [[*fused(both, RETRIEVED)] for both in zip(by_words, own, strict=True)]
         rankings |= {"bm25": by_words, "fused": together}
     rated = {
-        name: [
-            rate(one.positives, ranking, retrieved=retrieved) for one, ranking in zip(asked, of, strict=True)
-        ]
+        name: [rate(one.positives, ranking) for one, ranking in zip(asked, of, strict=True)]
         for name, of in rankings.items()
     }
     of_theorems = [(one.file_path, one.full_name) for one in asked]
     metrics: dict[str, float] = {}
     for name, rows in rated.items():
-        names = [f"{name} {metric}".lstrip() for metric in metrics_of(retrieved)]
+        names = [f"{name} {metric}".lstrip() for metric in METRICS]
         metrics |= summarise(rows, of_theorems, seed=config.seed, names=names)
-    counted = metrics_of(retrieved).index(_COUNTED)
     return Evaluation(
         metrics=metrics,
         n=len(asked),
-        dataset=dataset,
-        scores=by_theorem([row[counted] for row in rated[""]], of_theorems),
-        new_embeddings=new,
+        dataset=dataset_digest(corpus, asked),
+        scores=by_theorem([row[METRICS.index(_COUNTED)] for row in rated[""]], of_theorems),
         seconds=time.monotonic() - started,
     )

@@ -30,7 +30,7 @@ from transformers import (
 
 from pipeline.jobs import preemption
 from pipeline.models.libraries import computes_in_bfloat16, tensors_digest
-from pipeline.models.measures import METRICS, rate
+from pipeline.models.measures import METRICS, RETRIEVED, rate
 from pipeline.models.ranks import any_of, of_first, place, world
 from pipeline.models.retriever.batches import Batch, Batches, Lesson, asked_of
 from pipeline.models.retriever.config import RetrieverConfig
@@ -317,7 +317,7 @@ def _validated(
 
     The memory of earlier tasks counts as much as the result on the new one: else the most forgetful epoch would win.
     """
-    measured = validate(retriever, lesson, retrieved=config.num_retrieved)
+    measured = validate(retriever, lesson)
     score = measured["Recall@10_val"] / 100 + (remembered(retriever.encoder, past, config) or 0.0)
     # Two kinds of GPU may round them differently, and all processes have to keep the same epoch.
     return of_first((measured, score))
@@ -366,16 +366,14 @@ def schedule_of(
     return schedule
 
 
-def validate(retriever: Retriever, lesson: Lesson, *, retrieved: int) -> dict[str, float]:
+def validate(retriever: Retriever, lesson: Lesson) -> dict[str, float]:
     """Return the measures of the val split by LeanDojo's names: recalls in percent, MRR in 0..1.
-
-    `retrieved`: the length of a ranking.
 
     Raises:
         DivergedError: the encoder's weights are no finite numbers.
     """
-    vectors, _ = retriever.premises(lesson.corpus)
-    rankings = retriever.rank(vectors, asked_of(lesson.val, lesson.corpus), retrieved)
+    vectors = retriever.premises(lesson.corpus)
+    rankings = retriever.rank(vectors, asked_of(lesson.val, lesson.corpus), RETRIEVED)
     rated = [rate(example.positives, ranked) for example, ranked in zip(lesson.val, rankings, strict=True)]
     mean = dict(zip(METRICS, np.mean(rated, axis=0).tolist(), strict=True))
     return {

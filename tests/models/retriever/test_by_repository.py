@@ -31,7 +31,7 @@ from pipeline.serve.engines import LoadedRetriever, Terms
 from pipeline.serve.measures import Measures
 from pipeline.serve.schemas import Problem
 from pipeline.serve.spec import Limits, Provenance
-from tests.support.retrieval import small_config, write_dataset
+from tests.support.retrieval import embedded, small_config, write_dataset
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -56,8 +56,7 @@ class Learned:
     def vectors(self, checkpoint: Checkpoint, repository: str) -> Tensor:
         """Return those of the first repository's premises."""
         retriever = load_retriever(self.chain.path(checkpoint.checkpoint), device="cpu")
-        vectors, _ = retriever.of(repository).premises(Corpus(self.tasks[0].dataset / "corpus.jsonl"))
-        return vectors
+        return retriever.of(repository).premises(Corpus(self.tasks[0].dataset / "corpus.jsonl"))
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +96,7 @@ def test_each_repository_s_goals_are_asked_of_its_own_adapter_and_a_new_one_s_of
 ) -> None:
     folder = learned.chain.path(learned.second.checkpoint)
     base = load_retriever(model, device="cpu")
-    vectors, _ = base.premises(Corpus(learned.tasks[0].dataset / "corpus.jsonl"))
+    vectors = base.premises(Corpus(learned.tasks[0].dataset / "corpus.jsonl"))
     assert torch.equal(learned.vectors(learned.second, NEW), vectors)
     kinds = [vectors, *(learned.vectors(learned.second, name) for name in (ONE, TWO))]
     assert not any(torch.equal(kinds[left], kinds[right]) for left, right in ((0, 1), (0, 2), (1, 2)))
@@ -108,29 +107,25 @@ def test_each_repository_s_goals_are_asked_of_its_own_adapter_and_a_new_one_s_of
     assert torch.equal(finder._vectors, kinds[1])
 
 
-def test_an_index_is_of_one_repository_s_adapter_and_stays_when_another_is_trained(learned: Learned) -> None:
-    own = measure(
-        learned.adapter(learned.second, ONE), learned.tasks[0], learned.config, indices=learned.indices
-    )
-    assert own.new_embeddings == 0, "they were embedded before the other was trained"
-    fresh = measure(
-        learned.adapter(learned.second, TWO), learned.tasks[1], learned.config, indices=learned.indices
-    )
-    assert fresh.new_embeddings > 0
+def test_an_index_is_of_one_repository_s_adapter_and_stays_when_another_is_trained(
+    tmp_path: Path, learned: Learned
+) -> None:
+    indices = shutil.copytree(learned.indices, tmp_path / "indices")
+    before = embedded(indices)
+    measure(learned.adapter(learned.second, ONE), learned.tasks[0], learned.config, indices=indices)
+    assert embedded(indices) == before, "they were embedded before the other was trained"
+    measure(learned.adapter(learned.second, TWO), learned.tasks[1], learned.config, indices=indices)
+    assert embedded(indices) > before
 
 
 def test_an_index_goes_with_the_last_checkpoint_that_can_use_it(tmp_path: Path, learned: Learned) -> None:
     chain = Chain(shutil.copytree(learned.chain.folder, tmp_path / "retriever"))
     indices = shutil.copytree(learned.indices, tmp_path / "indices")
-
-    def embedded() -> int:
-        source = learned.adapter(learned.second, ONE)
-        return measure(source, learned.tasks[0], learned.config, indices=indices).new_embeddings
-
+    before = embedded(indices)
     chain.remove(learned.first.checkpoint, indices)
-    assert embedded() == 0, "the second checkpoint has that adapter too"
+    assert embedded(indices) == before, "the second checkpoint has that adapter too"
     chain.remove(learned.second.checkpoint, indices)
-    assert embedded() > 0
+    assert embedded(indices) == 0
 
 
 def test_a_first_training_protects_nothing_and_a_later_one_its_own_repository(

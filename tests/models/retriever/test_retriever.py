@@ -130,7 +130,7 @@ def test_rankings_do_not_depend_on_the_precision_of_training_and_leave_the_mode_
     example = Example("Demo/F5.lean", "t", (99, 1), 0, "⊢ abcd", (), ())
 
     def ask() -> list[list[int]]:
-        vectors, _ = retriever.premises(corpus)
+        vectors = retriever.premises(corpus)
         return retriever.rank(vectors, asked_of([example], corpus), 10)
 
     plain = ask()

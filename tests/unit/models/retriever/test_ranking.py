@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pipeline.models.measures import METRICS, baselines_of, metrics_of, rate, summarise
+from pipeline.models.measures import METRICS, baselines_of, rate, summarise
 
 OLD = ("recall@1", "recall@10", "mrr")
 
@@ -26,13 +26,11 @@ def test_recall_divides_by_the_positives_and_the_rank_is_of_the_first_hit(
     assert [result[name] for name in OLD] == pytest.approx(rated)
 
 
-def test_recall_is_measured_at_five_depths_and_none_that_the_ranking_does_not_reach() -> None:
+def test_recall_is_measured_at_five_depths() -> None:
     ranked = [*range(100, 131), 3, *range(200, 267), 4]
     assert len(ranked) == 100
     result = dict(zip(METRICS, rate([3, 4], ranked), strict=True))
     assert [result[f"recall@{k}"] for k in (1, 5, 10, 32, 100)] == [0, 0, 0, 0.5, 1]
-    assert metrics_of(50) == ("recall@1", "recall@5", "recall@10", "recall@32", "mrr", "ndcg@10")
-    assert len(rate([3], [3], retrieved=50)) == len(metrics_of(50))
 
 
 @pytest.mark.parametrize(
