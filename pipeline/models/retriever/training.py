@@ -167,8 +167,9 @@ class RetrieverTraining(Training[RetrieverConfig]):
             "restore_callback_states_from_checkpoint": True,
         }
         ours: dict[str, Any] = {
-            # Of all epochs: a step's number has its epoch.
+            # A row of the loader is a step's batch, and its number has the epoch.
             "num_train_epochs": 1,
+            "per_device_train_batch_size": 1,
             "gradient_accumulation_steps": batches.accumulate,
             "max_grad_norm": config.gradient_clip_val,
             "logging_steps": _MEASURED_EVERY if total >= _LONG else 1,
