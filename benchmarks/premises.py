@@ -1,4 +1,4 @@
-"""Measure the share of a proof's premises found by BM25 and a trained retriever, without Lean.
+"""Measure the share of a proof's premises found by BM25, MePo and a trained retriever, without Lean.
 
     python -m benchmarks.premises FOLDER... [--theorems 100] [--seed 0] [--train SEEDS]
 
@@ -32,7 +32,7 @@ import numpy.typing as npt
 from experiments.tasks import premise_row, theorem_row, write_dataset
 from pipeline.fills import rows_of
 from pipeline.models.measures import METRICS, RETRIEVED, rate, summarise
-from pipeline.models.retriever.baselines import BM25, FUSED, fused
+from pipeline.models.retriever.baselines import BM25, FUSED, MePo, fused
 from pipeline.models.retriever.corpus import Corpus
 
 _MARKED = re.compile(r"<a>(.*?)</a>")
@@ -118,8 +118,9 @@ def measure(
     def rated(rank: Rank, query: Query) -> tuple[float, ...]:
         return rate(tuple(sorted(query[1])), rank(query, allowed(query)))
 
-    words = BM25(corpus)
-    ways: dict[str, list[Rank]] = {"bm25": [lambda query, may: words.rank(query[0], may, RETRIEVED)]}
+    ways: dict[str, list[Rank]] = {}
+    for name, selector in (("bm25", BM25(corpus)), ("mepo", MePo(corpus))):
+        ways[name] = [lambda query, may, by=selector: by.rank(query[0], may, RETRIEVED)]  # type: ignore[misc]
     if train and not repository.learned:
         raise SystemExit(
             f"{repository.name} has no proofs to train on: --train takes folders of `benchmark make`"
@@ -211,7 +212,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--train", type=int, default=0, metavar="SEEDS")
     arguments = parser.parse_args()
-    ways = ["bm25", *(("trained", "fused") if arguments.train else ())]
+    ways = ["bm25", "mepo", *(("trained", "fused") if arguments.train else ())]
     print(f"| {', '.join(_SHOWN)} | premises | theorems | {' | '.join(ways)} | BM25 ms a goal |")
     print("|---" * (4 + len(ways)) + "|")
     premises, together = 0, {way: Found([], 0.0) for way in ways}

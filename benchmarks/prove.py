@@ -92,7 +92,6 @@ class Bench:
             str(base), epochs=sizes.epochs, batch_size=32, lr=2e-3, max_seq_len=384, device="cpu"
         )
         training = FineTuning(config, str(base))
-        training.warmup_steps = 20
         training.fit(rows, Saves(self.folder / "tuned"))
         return fresh[: sizes.theorems], training.found
 

@@ -21,7 +21,6 @@ from pathlib import Path
 from experiments.file import ExperimentError, LibraryTheorems, Prover, Proving, Repositories, SorryDB
 from experiments.lab import Lab, Trial, TrialResult, as_text
 from experiments.ladder import solved_sorries
-from experiments.mepo import MePo
 from experiments.results import Result, gain, with_interval
 from experiments.theorems import COMMITS, HELD_OUT, Library, Theorem
 from pipeline.jobs.specs import Budget
@@ -32,6 +31,7 @@ from pipeline.lean.pool.session import Session
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.model_files import file_digest
+from pipeline.models.retriever.baselines import MePo
 from pipeline.models.retriever.corpus import Corpus, Premise
 from pipeline.models.retriever.finder import Finder, Place
 from pipeline.models.retriever.index import load_retriever

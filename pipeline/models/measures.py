@@ -28,9 +28,9 @@ METRICS = (*(f"recall@{k}" for k in CUTS), "mrr", f"ndcg@{_GAINS_TO}")
 """The names of `rate`'s measures."""
 RETRIEVED = max(CUTS)
 """The length of a ranking to rate."""
-BASELINES: Mapping[str, str] = {"bm25": "BM25", "fused": "with BM25"}
-"""Baselines beside a retriever, by the word before their metrics ("bm25 recall@10"), with their names for people: BM25
-alone, and the retriever's ranking fused with BM25's.
+BASELINES: Mapping[str, str] = {"bm25": "BM25", "mepo": "MePo", "fused": "with BM25"}
+"""Baselines beside a retriever, by the word before their metrics ("bm25 recall@10"), with their names for people:
+selectors that learn nothing, and the retriever's ranking fused with BM25's.
 """
 
 

@@ -979,8 +979,8 @@ class EvaluationRow:
     dataset: str
     """SHA-256 of the examples."""
     metrics: dict[str, float]
-    """`recall@1`, `@5`, `@10`, `@32`, `@100`, `mrr`, `ndcg@10`, those of BM25 with `bm25 ` before, of the ranking
-    fused with BM25's with `fused `; `tactic@1`, `tactic@8`; `mae` and
+    """`recall@1`, `@5`, `@10`, `@32`, `@100`, `mrr`, `ndcg@10`, those of the baselines with `bm25 ` or `mepo
+    ` before, of the ranking fused with BM25's with `fused `; `tactic@1`, `tactic@8`; `mae` and
     `mse` in steps, `within_1`."""
     n: int
     """The number of examples."""

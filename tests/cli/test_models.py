@@ -101,14 +101,14 @@ def test_show_says_why_one_was_refused(decided: Any) -> None:
 def test_show_sets_the_baselines_below_the_task_that_they_were_measured_on(folder: Any) -> None:
     folder.add("model:retriever", checkpoint_saved("r-1"))
     body = evaluation_finished("r-1", recall=0.5)
-    metrics = {**body.metrics, "bm25 recall@10": 0.25, "fused recall@10": 0.125}
+    metrics = {**body.metrics, "bm25 recall@10": 0.25, "mepo recall@10": 0.125}
     folder.add("model:retriever", body.model_copy(update={"metrics": metrics}))
     folder.write()
     lines = folder.everlean("models", "show", "r-1").out.splitlines()
     assert "while it is in use, premises are found by this retriever" in lines
     task = next(number for number, line in enumerate(lines) if "(random)" in line)
     assert "0.5000" in lines[task]
-    assert [line.split()[0] for line in lines[task + 1 :]] == ["BM25", "with"]
+    assert [line.split()[0] for line in lines[task + 1 :]] == ["BM25", "MePo"]
     assert ["0.2500" in lines[task + 1], "0.1250" in lines[task + 2]] == [True, True]
 
 

@@ -8,14 +8,12 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from experiments import learning, proving
 from experiments.__main__ import main
 from experiments.file import Learning, LibraryTheorems, Proving
 from experiments.lab import Lab
-from experiments.mepo import MePo
 from experiments.theorems import HELD_OUT, SOURCES, Library
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.finder import Finder, Place
@@ -213,28 +211,3 @@ def test_traced_repositories_are_learned_from(tmp_path: Path, source: dict[str, 
         ((rows,),) = learning.matrices(given, lab).values()
     assert len(rows) == 1
     assert 0 <= rows[0][0] <= 100
-
-
-def test_mepo_takes_what_shares_symbols_and_then_what_shares_theirs(tmp_path: Path) -> None:
-    texts = {
-        "List.length_append": "theorem List.length_append (a b : List α) : length (a ++ b) = length a + length b",
-        "List.length": "def List.length : List α → Nat",
-        "length_is_gcd": "theorem length_is_gcd : length = gcd",
-        "Nat.gcd_self": "theorem Nat.gcd_self (n : Nat) : gcd n n = n",
-        "gcd": "def gcd : Nat → Nat → Nat",
-    }
-    premises = [
-        {"full_name": name, "code": code, "start": [line, 1], "end": [line, 90]}
-        for line, (name, code) in enumerate(texts.items(), start=1)
-    ]
-    path = tmp_path / "corpus.jsonl"
-    path.write_text(json.dumps({"path": "A.lean", "imports": [], "premises": premises}))
-    corpus = Corpus(path)
-    selector, everything = MePo(corpus), np.ones(len(corpus), dtype=np.bool_)
-    # By any end of its name, a capital, and signs that are no logic; a hypothesis' name is none.
-    assert selector.symbols("h : length xs = Foo ∧ a ++ b") == {"length", "Foo", "+"}
-    ranked = [corpus[index].full_name for index in selector.rank("⊢ gcd a b = c", everything, 100)]
-    assert "Nat.gcd_self" in ranked[:2]
-    # It has no symbol of the state; a premise that was taken has one of its own.
-    assert ranked.index("length_is_gcd") < ranked.index("List.length_append")
-    assert selector.rank("⊢ p → q", everything, 100) == []

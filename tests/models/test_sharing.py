@@ -59,7 +59,7 @@ def shared(
     )  # fmt: skip
     metrics = {
         "recall@10": 0.5, "recall@10_low": 0.4, "recall@10_high": 0.6, "bm25 recall@10": 0.25,
-        "fused recall@10": 0.125,
+        "mepo recall@10": 0.125,
     }  # fmt: skip
     measured = [
         EvaluationRow(
@@ -99,7 +99,7 @@ def test_a_card_says_what_was_learned_measured_and_made_and_no_path_of_this_mach
     assert "- example.org/a\n- example.org/b\n" in text
     assert "| example.org/a (test) | 9 | this model | 0.500 (0.400 to 0.600) |" in text
     assert "| example.org/a (test) | 9 | BM25 | 0.250 |" in text
-    assert "| example.org/a (test) | 9 | with BM25 | 0.125 |" in text
+    assert "| example.org/a (test) | 9 | MePo | 0.125 |" in text
     assert "(val)" not in text
     assert str(tmp_path) not in text
     assert "the split, which is by a hash of the statement, were not trained on" in text

@@ -63,7 +63,7 @@ class RetrieverConfig(Config):
         lora_rank: of an adapter's matrices.
         only_new: of a repository learned before, train on the new steps only; replay has the rest.
         split: of LeanDojo's two, the one to train and measure on (`Config.split`).
-        baselines: whether BM25, alone and with the retriever, is measured on each test set too.
+        baselines: whether BM25, alone and with the retriever, and MePo are measured on each test set too.
 
     Raises:
         ConfigError: a field has an invalid value.

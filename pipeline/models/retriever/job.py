@@ -1,7 +1,7 @@
 """The job `train`: the checkpoints and measures of `pipeline.models.retriever.learning`, as events.
 
 Metrics are in 0..1: "recall@1", "@5", "@10", "@32" and "@100", "mrr" and "ndcg@10", and those of the baselines as "bm25
-recall@10", "fused recall@10" (`pipeline.models.retriever.baselines`); each with the bounds of its bootstrap interval,
+recall@10", "mepo recall@10" (`pipeline.models.retriever.baselines`); each with the bounds of its bootstrap interval,
 "…_low" and "…_high". A split without a premise has none. A job started again continues from the last saved step.
 """
 

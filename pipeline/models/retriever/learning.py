@@ -22,7 +22,7 @@ from pipeline.models.errors import NothingToLearnError
 from pipeline.models.measures import METRICS, RETRIEVED, Evaluation, by_theorem, rate, summarise
 from pipeline.models.model_files import Checkpoint
 from pipeline.models.replay import replayable, version_before
-from pipeline.models.retriever.baselines import BM25, fused
+from pipeline.models.retriever.baselines import BM25, MePo, fused
 from pipeline.models.retriever.batches import (
     Lesson,
     asked_of,
@@ -164,10 +164,9 @@ def measure(
     own = model.rank(vectors, asked_of(asked, corpus), RETRIEVED, lambda done: on_batch(done, len(asked)))
     rankings = {"": own}
     if config.baselines:
-        words = BM25(corpus)
-        by_words = [words.rank(query, allowed, RETRIEVED) for query, allowed in asked_of(asked, corpus)]
-        together = [[*fused(both, RETRIEVED)] for both in zip(by_words, own, strict=True)]
-        rankings |= {"bm25": by_words, "fused": together}
+        for name, selector in (("bm25", BM25(corpus)), ("mepo", MePo(corpus))):
+            rankings[name] = [selector.rank(*one, RETRIEVED) for one in asked_of(asked, corpus)]
+        rankings["fused"] = [[*fused(both, RETRIEVED)] for both in zip(rankings["bm25"], own, strict=True)]
     rated = {
         name: [rate(one.positives, ranking) for one, ranking in zip(asked, of, strict=True)]
         for name, of in rankings.items()

@@ -1,4 +1,4 @@
-"""BM25, alone and beside another ranking."""
+"""The selectors that learn nothing, alone and beside another ranking."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import pytest
 
 from pipeline.models.retriever.baselines import (
     BM25,
+    MePo,
     fused,
     words_of,
 )
@@ -72,8 +73,22 @@ def test_words_are_the_parts_of_names_and_signs() -> None:
     assert words_of("Nat.add_comm (n₁ : ℕ) : a ∣ 12") == ["nat", "add", "comm", "n₁", "ℕ", "a", "∣", "12"]
 
 
-def test_only_what_is_allowed_is_ranked_and_no_more_than_asked_for(corpus: Corpus) -> None:
-    selector, state = BM25(corpus), "⊢ gcd a b + List.length xs = Nat"
+def test_mepo_takes_what_shares_symbols_and_then_what_shares_theirs(corpus: Corpus) -> None:
+    selector, everything = MePo(corpus), np.ones(len(PREMISES), dtype=np.bool_)
+    # By any end of its name, a capital, and signs that are no logic; a hypothesis' name is none.
+    assert selector.symbols("h : length xs = Foo ∧ a ++ b") == {"length", "Foo", "+"}
+    ranked = names(corpus, selector.rank("⊢ gcd a b = c", everything, 100))
+    assert "Nat.gcd_self" in ranked[:2]
+    # It has no symbol of the state; a premise that was taken has one of its own.
+    assert ranked.index("length_is_gcd") < ranked.index("List.length_append")
+    assert selector.rank("⊢ p → q", everything, 100) == []
+
+
+@pytest.mark.parametrize("make", [BM25, MePo])
+def test_only_what_is_allowed_is_ranked_and_no_more_than_asked_for(
+    corpus: Corpus, make: type[BM25] | type[MePo]
+) -> None:
+    selector, state = make(corpus), "⊢ gcd a b + List.length xs = Nat"
     allowed = np.array([True, False] * 3 + [False])
     assert set(selector.rank(state, allowed, 100)) <= {0, 2, 4}
     everything = np.ones(len(PREMISES), dtype=np.bool_)
