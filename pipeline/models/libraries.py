@@ -39,7 +39,7 @@ def tensors_digest(state: Mapping[str, Tensor]) -> str:
 
 
 # transformers reads a config.json without checking it.
-UNLOADABLE = (
+_UNLOADABLE = (
     *(OSError, ValueError, TypeError, AttributeError, KeyError, RuntimeError, ImportError),
     *(SafetensorError, StrictDataclassError),
 )
@@ -65,6 +65,20 @@ def not_loadable(what: str, model: str | Path, error: BaseException) -> ModelErr
     )
 
 
+@contextmanager
+def loading(what: str, model: str | Path) -> Iterator[None]:
+    """Load a model, or a part of it, quietly.
+
+    Raises:
+        ModelError: it is missing, damaged, or of another kind.
+    """
+    try:
+        with quiet_libraries():
+            yield
+    except _UNLOADABLE as error:
+        raise not_loadable(what, model, error) from error
+
+
 def load_tokenizer(model: str | Path) -> PreTrainedTokenizerBase:
     """Return a model's tokenizer; its end mark is also its padding token if it has none.
 
@@ -77,23 +91,16 @@ def load_tokenizer(model: str | Path) -> PreTrainedTokenizerBase:
             f"{model} has no tokenizer (no tokenizer.json or tokenizer_config.json). Copy the one of the model that it "
             "was trained from into it"
         )
-    try:
+    with loading(f"the tokenizer of {model}", model):
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(model)
-    except UNLOADABLE as error:
-        raise not_loadable(f"the tokenizer of {model}", model, error) from error
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
 
 def load_weights(family: Any, model: str | Path, **given: Any) -> tuple[Any, list[str]]:
-    """Return a model of one of transformers' families, and the names of missing weights, which are random.
-
-    Raises:
-        One of UNLOADABLE: it is missing, damaged, or of another kind.
-    """
-    with quiet_libraries():
-        loaded, report = family.from_pretrained(model, output_loading_info=True, **given)
+    """Return a model of one of transformers' families, and the names of missing weights, which are random."""
+    loaded, report = family.from_pretrained(model, output_loading_info=True, **given)
     return loaded, sorted(report["missing_keys"])
 
 

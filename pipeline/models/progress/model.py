@@ -20,7 +20,7 @@ from transformers.tokenization_utils_base import LARGE_INTEGER
 from pipeline.lean.tactic_text import Step
 from pipeline.models.batching import by_length, goes_together, padded
 from pipeline.models.errors import ModelError
-from pipeline.models.libraries import UNLOADABLE, device_of, load_tokenizer, load_weights, not_loadable
+from pipeline.models.libraries import device_of, load_tokenizer, load_weights, loading
 from pipeline.models.model_files import read_checkpoint
 from pipeline.models.text import CUT, fitting_state, least, state_text
 
@@ -79,7 +79,7 @@ def load_model(
         ModelError: it cannot be loaded, or lacks a necessary head.
     """
     tokenizer = load_tokenizer(model)
-    try:
+    with loading(f"the progress model {model}", model):
         found, missing = load_weights(
             AutoModelForSequenceClassification,
             model,
@@ -88,8 +88,6 @@ def load_model(
             dtype=torch.float32,
             ignore_mismatched_sizes=new_head,
         )
-    except UNLOADABLE as error:
-        raise not_loadable(f"the progress model {model}", model, error) from error
     loaded: PreTrainedModel = found
     # Of the model itself only BERT's pooler may be new, a part of the head in all but name.
     own = [

@@ -39,7 +39,7 @@ from transformers.utils.hub import cached_file
 from pipeline.models.adapters import OF_RETRIEVERS, base_of, new_adapter
 from pipeline.models.batching import by_length, goes_together, padded
 from pipeline.models.errors import ModelError
-from pipeline.models.libraries import UNLOADABLE, load_tokenizer, load_weights, not_loadable, quiet_libraries
+from pipeline.models.libraries import load_tokenizer, load_weights, loading, not_loadable, quiet_libraries
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.saving import UNREADABLE, check_whole
 from pipeline.models.text import fitting_state
@@ -115,7 +115,7 @@ def load_encoder(model: str | Path) -> Encoder:
     """
     path = Path(model)
     base, weights = _read_ckpt(path) if path.suffix == _CKPT else (base_of(model), None)
-    try:
+    with loading(str(model), model):
         config = AutoConfig.from_pretrained(base)
         t5 = isinstance(config, T5Config)
         if config.is_encoder_decoder and not t5:
@@ -127,8 +127,6 @@ def load_encoder(model: str | Path) -> Encoder:
         found, lacks = load_weights(T5EncoderModel if t5 else AutoModel, base, dtype=torch.float32)
         if weights is not None:
             found.load_state_dict(weights)
-    except UNLOADABLE as error:
-        raise not_loadable(str(model), model, error) from error
     encoder: Encoder = found
     # A half random retriever must not pass for a trained one.
     missing = [
@@ -154,11 +152,8 @@ def with_adapter(encoder: Encoder, folder: str | Path) -> Encoder:
     """
     kept = {id(tensor): tensor for tensor in (*encoder.parameters(), *encoder.buffers())}
     result: Encoder = copy.deepcopy(encoder, kept)
-    try:
-        with quiet_libraries():
-            result.load_adapter(str(folder))
-    except UNLOADABLE as error:
-        raise not_loadable(f"the adapter {folder}", folder, error) from error
+    with loading(f"the adapter {folder}", folder):
+        result.load_adapter(str(folder))
     return result.to(encoder.device).train(encoder.training)
 
 
@@ -282,10 +277,8 @@ def load_tokens(model: str | Path) -> Tokens:
     tokenizer = load_tokenizer(model)
     if isinstance(tokenizer, ByT5Tokenizer):
         return byte_ids
-    try:
+    with loading(str(model), model):
         config = AutoConfig.from_pretrained(model)
-    except UNLOADABLE as error:
-        raise not_loadable(str(model), model, error) from error
     # If its files are missing, transformers makes a tokenizer with an empty vocabulary: all texts are equal.
     if tokenizer.unk_token_id in tokenizer(_PROBE)["input_ids"]:
         raise ModelError(

@@ -22,7 +22,7 @@ from transformers import (
 
 from pipeline.models.adapters import base_of, model_for
 from pipeline.models.errors import ModelError
-from pipeline.models.libraries import UNLOADABLE, load_tokenizer, load_weights, not_loadable, quiet_libraries
+from pipeline.models.libraries import load_tokenizer, load_weights, loading
 from pipeline.models.tactics.prompt import Kind, Prompts
 
 PROMPT = "prompt.json"
@@ -79,11 +79,8 @@ class UnloadedModel:
         Raises:
             ModelError: the configuration is of no model with answers.
         """
-        try:
-            with torch.device("meta"), quiet_libraries():
-                result = _family(self.config).from_config(self.config)
-        except UNLOADABLE as error:
-            raise not_loadable(self.base, self.base, error) from error
+        with loading(self.base, self.base), torch.device("meta"):
+            result = _family(self.config).from_config(self.config)
         return sum(weight.numel() for weight in result.parameters())
 
 
@@ -123,18 +120,15 @@ def load_model(
     """
     model = model_for(model, None)
     read = read_model(model, max_seq_len=max_seq_len)
-    try:
-        with quiet_libraries():
-            whole, missing = load_weights(_family(read.config), read.base, dtype=dtype)
-            if missing:
-                raise ModelError(
-                    f"{read.base} lacks {len(missing)} of the model's weights ({missing[0]}, …): it is not a whole "
-                    "checkpoint"
-                )
-            if read.is_adapter:
-                whole = PeftModel.from_pretrained(whole, str(model), is_trainable=trainable)
-    except UNLOADABLE as error:
-        raise not_loadable(str(model), model, error) from error
+    with loading(str(model), model):
+        whole, missing = load_weights(_family(read.config), read.base, dtype=dtype)
+        if missing:
+            raise ModelError(
+                f"{read.base} lacks {len(missing)} of the model's weights ({missing[0]}, …): it is not a whole "
+                "checkpoint"
+            )
+        if read.is_adapter:
+            whole = PeftModel.from_pretrained(whole, str(model), is_trainable=trainable)
     whole.to(device)
     return TacticModel(read.name, read.tokenizer, read.prompts, read.lengths, read.config, read.base, whole)
 
@@ -142,12 +136,9 @@ def load_model(
 def read_model(model: str | Path, *, max_seq_len: int | None = None) -> UnloadedModel:
     """Read a model's tokenizer and prompts without loading its weights; arguments and errors as `load_model`'s."""
     tokenizer = load_tokenizer(model)
-    try:
-        with quiet_libraries():
-            base = base_of(model)
-            config = AutoConfig.from_pretrained(base)
-    except UNLOADABLE as error:
-        raise not_loadable(str(model), model, error) from error
+    with loading(str(model), model):
+        base = base_of(model)
+        config = AutoConfig.from_pretrained(base)
     lengths = _lengths(Path(model), config, max_seq_len)
     kind: Kind = "seq2seq" if config.is_encoder_decoder else "causal"
     prompts = Prompts(tokenizer, kind, max_length=lengths.prompt)
