@@ -94,7 +94,7 @@ class _Batched(Generic[Q, A]):
 
         self.provenance = terms.provenance
         self._name = name
-        self._service: Batching[Q, A] = Batching(counted, at_once=limits.batch, wait_s=limits.batch_wait_s)
+        self._service: Batching[Q, A] = Batching(counted, at_once=limits.batch)
 
     async def start(self) -> None:
         await self._service.start()

@@ -116,7 +116,6 @@ class Limits:
         lean_seconds: for one with work for Lean (`/check`, `/fill`).
         lean_processes: at once.
         batch: maximum of requests in one call of a model; 1: one at a time.
-        batch_wait_s: the first request's wait for others while the model is free.
     """
 
     __pydantic_config__ = _STRICT
@@ -127,7 +126,6 @@ class Limits:
     lean_seconds: _Seconds = 600.0
     lean_processes: _Positive = 2
     batch: _Positive = 32
-    batch_wait_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
 
 
 @dataclass(frozen=True, slots=True)

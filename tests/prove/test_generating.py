@@ -53,7 +53,7 @@ class Says(Generator):
 
 def with_service(generator: Says, use: Callable[[Service], Awaitable[T]]) -> T:
     async def main() -> T:
-        async with Batching(generator.suggest, wait_s=0.05) as service:
+        async with Batching(generator.suggest) as service:
             return await use(service)
 
     return asyncio.run(main())

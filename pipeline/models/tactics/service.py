@@ -4,7 +4,7 @@
         suggestions = await service.ask(Request(state))
 
 The model works in a thread of its own, so the searches continue with Lean. While it works, requests gather; the oldest
-are its next batch. Only with an idle model does the first request wait a moment for others.
+are its next batch.
 """
 
 from __future__ import annotations
@@ -12,13 +12,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from pipeline.models.errors import LearningError
 
-WAIT_S = 0.005
 AT_ONCE = 16
 """With more requests in a batch, more searches wait for its last answer, and Lean waits for them."""
 Q = TypeVar("Q")
@@ -34,21 +32,13 @@ class GenerationStoppedError(LearningError):
 class Batching(Generic[Q, A]):
     """Gathers requests to a model into batches. Used on one event loop, as a context."""
 
-    def __init__(
-        self,
-        answer: Callable[[Sequence[Q]], Sequence[A]],
-        *,
-        at_once: int = AT_ONCE,
-        wait_s: float = WAIT_S,
-    ) -> None:
+    def __init__(self, answer: Callable[[Sequence[Q]], Sequence[A]], *, at_once: int = AT_ONCE) -> None:
         """Args:
         answer: answers a batch, in its order; called in a thread of its own, never twice at once.
         at_once: the most requests of a batch.
-        wait_s: the first request's wait for others while the model is idle.
         """
         self._model = answer
         self._at_once = at_once
-        self._wait_s = wait_s
         self._waiting: list[tuple[Q, asyncio.Future[A]]] = []
         self._changed = asyncio.Event()
         self._closed = False
@@ -96,20 +86,11 @@ class Batching(Generic[Q, A]):
 
     async def _serve(self) -> None:
         while not self._closed:
+            self._changed.clear()
             if not self._waiting:
-                self._changed.clear()
                 await self._changed.wait()
-                await self._gather()
             batch, self._waiting = self._waiting[: self._at_once], self._waiting[self._at_once :]
             await self._answer(batch)
-
-    async def _gather(self) -> None:
-        """Wait a moment for more, or until there are enough."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self._wait_s):
-                while len(self._waiting) < self._at_once and not self._closed:
-                    self._changed.clear()
-                    await self._changed.wait()
 
     async def _answer(self, batch: Sequence[tuple[Q, asyncio.Future[A]]]) -> None:
         # A cancelled caller waits no more.
@@ -117,21 +98,21 @@ class Batching(Generic[Q, A]):
         if not batch:
             return
         asked = [one for one, _ in batch]
+        answered: list[tuple[asyncio.Future[A], A]] = []
         try:
             result = await asyncio.get_running_loop().run_in_executor(self._thread, self._model, asked)
-            if len(result) != len(batch):
-                raise RuntimeError(f"the model gave {len(result)} answers to {len(batch)} requests")
+            answered = list(zip([answer for _, answer in batch], result, strict=True))
         # The caller gets it; the service continues.
         except Exception as error:  # noqa: BLE001
             if len(batch) == 1:
                 if not batch[0][1].done():
                     batch[0][1].set_exception(error)
                 return
-            # Halving finds the bad request; the others are answered.
+        for waiting, one in answered:
+            if not waiting.done():
+                waiting.set_result(one)
+        if not answered:
+            # Halving finds the bad request; the others are answered. The error is gone by now, and its memory with it.
             half = len(batch) // 2
             await self._answer(batch[:half])
             await self._answer(batch[half:])
-            return
-        for (_, waiting), answer in zip(batch, result, strict=True):
-            if not waiting.done():
-                waiting.set_result(answer)
