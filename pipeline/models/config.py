@@ -50,6 +50,7 @@ class Config:
     lr: float
     seed: int
     device: Device
+    save_minutes: float
     lora_by_repository: bool = False
     """Whether each repository has an adapter of its own (`pipeline.models.adapters`)."""
     split: Split

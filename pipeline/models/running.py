@@ -248,8 +248,6 @@ def make_checkpoint(
     step: Step,
     begin: Callable[[], Training[Any]],
     rows: Callable[[], tuple[Any, Mapping[str, Any]]],
-    *,
-    save_minutes: float,
 ) -> Checkpoint:
     """Return a step's checkpoint; if it does not exist, train it, from the last saved step.
 
@@ -258,7 +256,6 @@ def make_checkpoint(
         step: of the chain.
         begin: loads the model.
         rows: returns the rows to learn, and the checkpoint's fields about them.
-        save_minutes: between two saves.
 
     Raises:
         LearningError: see `Training.fit`; or of `begin` and `rows`, or another process makes the same checkpoint.
@@ -270,7 +267,7 @@ def make_checkpoint(
         training = begin()
         learned, described = rows()
         curves = chain.folder / "tensorboard" / step.checkpoint
-        fitted = training.fit(learned, Saves(run / "steps", 60 * save_minutes, curves))
+        fitted = training.fit(learned, Saves(run / "steps", 60 * training.config.save_minutes, curves))
         told = {name: getattr(fitted, name) for name in ("rows", "dropped", "steps", "measures")}
         return TrainingResult(
             training.write,

@@ -329,7 +329,6 @@ class SFTTrainer(RepositoryTrainer[TrainerConfig]):
             step,
             lambda: self._training(step, reports),
             lambda: (read.rows, {"repositories": learned}),
-            save_minutes=config.save_minutes,
         )
 
     def _report(self, task: TaskData, made: Checkpoint) -> None:
@@ -611,7 +610,6 @@ class ProgressTrainer:
                 step,
                 lambda: ProgressTraining(config, step.start, self._reports),
                 lambda: (data, {}),
-                save_minutes=config.save_minutes,
             )
             self._output.point_to(made)
         return FitResult(**made.about["fitted"])

@@ -101,7 +101,6 @@ class ProgressJob(TrainingJob[ProgressConfig, ProgressModel]):
             step,
             lambda: ProgressTraining(config, step.start, reports),
             lambda: (data, {"replayed": replayed}),
-            save_minutes=config.save_minutes,
         )
 
     def load(self, source: str) -> ProgressModel:

@@ -113,7 +113,6 @@ def learn(
         step,
         lambda: RetrieverTraining(how, step.start, reports, rows=rows, on_held=on_held),
         lambda: (lesson, described),
-        save_minutes=config.save_minutes,
     )
 
 

@@ -283,4 +283,4 @@ class GrpoJob(TacticsJob):
             shown = premises.shown(read, task)
             return shown, {**about, **premised(premises, shown)}
 
-        return make_checkpoint(self.chain, step, begin, rows, save_minutes=config.save_minutes)
+        return make_checkpoint(self.chain, step, begin, rows)

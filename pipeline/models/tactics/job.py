@@ -209,7 +209,7 @@ class TacticsJob(TrainingJob[TacticsConfig, TacticModel]):
             rows = shown(given, premises, task, config, earlier)
             return rows, {"rows": about, **premised(premises, rows)}
 
-        return make_checkpoint(self.chain, step, begin, learned, save_minutes=config.save_minutes)
+        return make_checkpoint(self.chain, step, begin, learned)
 
     def load(self, source: str) -> TacticModel:
         device = device_of(self.config.device)
