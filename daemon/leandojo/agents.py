@@ -769,7 +769,7 @@ class HFAgent(BaseAgent):
             AgentError: it could not be measured.
         """
         made = read_checkpoint(self._folder)
-        learned = () if made is None else made.about["repositories"]
+        learned = () if made is None else made.learned
         if f"{pinned.url}@{pinned.commit}" not in learned:
             self._say(f"{pinned}: has no step of a proof to learn from")
             return None

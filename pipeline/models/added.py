@@ -96,6 +96,7 @@ def add(
         base,
         str(folder),
         task,
+        (task.name,),
         data=weights if known is None else known.data,
         config=config,
         seed=0 if known is None else known.seed,

@@ -46,7 +46,7 @@ _ID = re.compile("[0-9a-f]{16}")
 class Step:
     """A task on top of a checkpoint: the id of the resulting checkpoint, made or not, and its origin.
 
-    `start` is the folder or hub name of the model to train from.
+    `start` is the folder or hub name of the model to train from, `learned` the checkpoint's tasks (`Checkpoint`).
     """
 
     checkpoint: str
@@ -54,6 +54,7 @@ class Step:
     base: str
     start: str
     task: TaskData
+    learned: tuple[str, ...]
     data: str
     config: dict[str, Any]
     seed: int
@@ -105,6 +106,7 @@ class Chain:
             ConfigError: it learned from another split, or is of the other kind; or a chain of adapters would begin with
                 an adapter, or with LeanDojo's `.ckpt` file.
         """
+        known: tuple[str, ...] = ()
         if parent is None:
             _check_first(config)
             base = start = config.model_name
@@ -113,10 +115,12 @@ class Chain:
             before = self.read(parent)
             _check_parent(config, before)
             base, start, begun = before.base, model_for(self.path(parent), task.name), ""
+            known = before.learned if config.made(before.config) else ()
         identity = checkpoint_id(
             parent=parent, base=base, begun=begun, task=task.name, data=data, config=config.content()
         )
-        return Step(identity, parent, base, start, task, data, config.to_dict(), config.seed)
+        learned = tuple(dict.fromkeys((*known, task.name)))
+        return Step(identity, parent, base, start, task, learned, data, config.to_dict(), config.seed)
 
     @contextmanager
     def making(self, checkpoint: str) -> Iterator[Path]:
@@ -193,24 +197,6 @@ class Chain:
             )
         return found
 
-    def ancestors(self, checkpoint: str) -> list[Checkpoint]:
-        """Return a checkpoint and its ancestors, the newest first.
-
-        Raises:
-            CheckpointError: a link is missing, or is an ancestor of itself.
-        """
-        found = [self.read(checkpoint)]
-        seen = {checkpoint}
-        while (parent := found[-1].parent) is not None:
-            if parent in seen:
-                raise CheckpointError(
-                    f"the checkpoint {parent} goes back to itself: a checkpoint.json in {self.folder} was changed. "
-                    "Restore it from a backup"
-                )
-            seen.add(parent)
-            found.append(self.read(parent))
-        return found
-
     def make(
         self, step: Step, train: Callable[[Path], TrainingResult], *, from_parent: bool = True
     ) -> Checkpoint:
@@ -258,6 +244,7 @@ class Chain:
                 parent=step.parent,
                 base=step.base,
                 task=step.task.name,
+                learned=step.learned,
                 data=step.data,
                 data_seq=step.task.data_seq,
                 config=step.config,

@@ -86,6 +86,10 @@ class Config:
         """Return the fields that decide the trained weights."""
         return {name: value for name, value in self.to_dict().items() if name not in self.no_content}
 
+    def made(self, described: Mapping[str, Any]) -> bool:
+        """Return whether a checkpoint's configuration has these fields that decide the trained weights."""
+        return all(described.get(name) == value for name, value in self.content().items())
+
     def task_split(self, side: str) -> str:
         """Return the name of a measurement's split: that of "random" is its side's alone."""
         return side if self.split == "random" else f"{self.split}/{side}"

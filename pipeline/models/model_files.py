@@ -116,6 +116,7 @@ class Checkpoint(BaseModel):
         parent: the checkpoint it was trained from; None: it was trained from `base`.
         base: the hub name or folder at the chain's beginning.
         task: its last task: a repository's key, or the caller's name of it.
+        learned: the tasks so far, its own among them, each once, as far back as they had its configuration.
         data: the SHA-256 of its training data.
         data_seq: the log position of the data; 0 where it is from no log.
         config: the training configuration.
@@ -135,6 +136,7 @@ class Checkpoint(BaseModel):
     parent: str | None
     base: str
     task: str
+    learned: tuple[str, ...]
     data: str
     data_seq: int
     config: dict[str, Any]

@@ -24,7 +24,7 @@ from __future__ import annotations
 import abc
 import json
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -176,7 +176,9 @@ class RepositoryTrainer(abc.ABC, Generic[C]):
         """
         made: list[Checkpoint] = []
         with self._output.opened(model) as newest:
-            parent, config, known = self._begin(newest, str(model))
+            parent, config = self._begin(newest, str(model))
+            # On top of a checkpoint by name all are learned, also what it knows.
+            known = parent.learned if parent and parent is newest and config.made(parent.config) else ()
             for number, repo in enumerate(repos):
                 task = TaskData(f"{repo.url}@{repo.commit}", folder)
                 if task.name in known:
@@ -200,8 +202,8 @@ class RepositoryTrainer(abc.ABC, Generic[C]):
         return made
 
     @abc.abstractmethod
-    def _begin(self, newest: Checkpoint | None, model: str) -> tuple[Checkpoint | None, C, Collection[str]]:
-        """Return the first repository's parent, the configuration, and the repositories that the parent knows by it."""
+    def _begin(self, newest: Checkpoint | None, model: str) -> tuple[Checkpoint | None, C]:
+        """Return the first repository's parent, and the configuration."""
 
     @abc.abstractmethod
     def _learn(self, task: TaskData, config: C, parent: Checkpoint | None) -> Checkpoint:
@@ -311,10 +313,8 @@ class SFTTrainer(RepositoryTrainer[TrainerConfig]):
         self,
         newest: Checkpoint | None,
         model: str,  # noqa: ARG002 - it is the configuration's
-    ) -> tuple[Checkpoint | None, TrainerConfig, Collection[str]]:
-        if newest is None or newest.config != _plain(self.config.to_dict()):
-            return None, self.config, ()
-        return newest, self.config, newest.about["repositories"]
+    ) -> tuple[Checkpoint | None, TrainerConfig]:
+        return newest if newest and self.config.made(newest.config) else None, self.config
 
     def _learn(self, task: TaskData, config: TrainerConfig, parent: Checkpoint | None) -> Checkpoint:
         read = read_rows(task.dataset / "random" / "train.json")
@@ -323,12 +323,11 @@ class SFTTrainer(RepositoryTrainer[TrainerConfig]):
         chain, before = self._output.chain, None if parent is None else parent.checkpoint
         step = chain.step(task, config, parent=before, data=digest_of(read.rows))
         reports = replace(self.reports, name=task.name)
-        learned = [*(parent.about["repositories"] if parent else ()), task.name]
         return make_checkpoint(
             chain,
             step,
             lambda: self._training(step, reports),
-            lambda: (read.rows, {"repositories": learned}),
+            lambda: (read.rows, {}),
         )
 
     def _report(self, task: TaskData, made: Checkpoint) -> None:
@@ -495,29 +494,18 @@ class RetrievalTrainer(RepositoryTrainer[RetrieverConfig]):
         measured = {task.name: self._measure(model, task) for task in tasks}
         return {name: found for name, found in measured.items() if found is not None}
 
-    def _begin(
-        self, newest: Checkpoint | None, model: str
-    ) -> tuple[Checkpoint | None, RetrieverConfig, Collection[str]]:
+    def _begin(self, newest: Checkpoint | None, model: str) -> tuple[Checkpoint | None, RetrieverConfig]:
         named = Path(model).resolve()
         if model and named.parent == self.chain.folder.resolve() and self.chain.has(named.name):
             parent = self.chain.read(named.name)
-            return parent, replace(self._ours, model_name=parent.base), ()
+            return parent, replace(self._ours, model_name=parent.base)
         if not model and newest is not None:
-            config = replace(self._ours, model_name=newest.base)
-            return (
-                newest,
-                config,
-                {
-                    one.task
-                    for one in self.chain.ancestors(newest.checkpoint)
-                    if RetrieverConfig.of_checkpoint(one.config).content() == config.content()
-                },
-            )
+            return newest, replace(self._ours, model_name=newest.base)
         files = () if model else self.chain.folder.glob("*.ckpt")
         written = max(files, key=lambda path: path.stat().st_mtime, default=None)
         if written is not None:
             self._say(f"training begins at {written}, which LeanDojo wrote")
-        return None, replace(self._ours, model_name=model or str(written or self._ours.model_name)), ()
+        return None, replace(self._ours, model_name=model or str(written or self._ours.model_name))
 
     def _learn(self, task: TaskData, config: RetrieverConfig, parent: Checkpoint | None) -> Checkpoint:
         task = replace(task, data_seq=exported_position(task.dataset))

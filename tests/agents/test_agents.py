@@ -351,8 +351,7 @@ def learns_nothing(trainer: SFTTrainer) -> Any:
 
     def train(repos: Any, *_: Any) -> None:
         folder = shutil.copytree(trainer.model_name, Path(trainer.output_dir), dirs_exist_ok=True)
-        learned = [f"{repo.url}@{repo.commit}" for repo in repos]
-        describe(folder, config=trainer.config.to_dict(), repositories=learned, device="cpu")
+        describe(folder, learned=tuple(f"{repo.url}@{repo.commit}" for repo in repos))
 
     return train
 

@@ -123,13 +123,14 @@ def evaluation_finished(
     )
 
 
-def describe(folder: Path, **about: Any) -> None:
+def describe(folder: Path, *, learned: tuple[str, ...] = ("t",), **about: Any) -> None:
     """Write the description of a checkpoint with the files of a folder."""
     made = Checkpoint(
         checkpoint=folder.name,
         parent=None,
         base="b",
         task="t",
+        learned=learned,
         data="d",
         data_seq=1,
         config={},

@@ -42,7 +42,7 @@ def test_each_link_knows_its_parent_and_what_it_was_made_from_and_a_repeat_makes
 ) -> None:
     first, second = taught.checkpoints
     assert (first.parent, second.parent) == (None, first.checkpoint)
-    assert chain.ancestors(second.checkpoint) == [second, first]
+    assert (first.learned, second.learned) == (("a",), ("a", "b"))
     assert [(link.task, link.data_seq, link.base) for link in (first, second)] == [
         ("a", 7, config.model_name),
         ("b", 8, config.model_name),
@@ -162,16 +162,13 @@ def test_a_folder_that_was_copied_in_half_is_no_checkpoint_and_is_made_whole(
     assert again.about == made.about
 
 
-def test_a_description_that_is_another_s_or_goes_in_a_circle_is_refused(taught: Taught, chain: Chain) -> None:
+def test_a_description_that_is_another_s_is_refused(taught: Taught, chain: Chain) -> None:
     made, _ = taught.checkpoints
     shutil.copytree(chain.path(made.checkpoint), chain.path("f" * 16))
     with pytest.raises(CheckpointError, match=f"is the checkpoint {made.checkpoint} under another's name"):
         chain.read("f" * 16)
     description = chain.path(made.checkpoint) / "checkpoint.json"
     said = json.loads(description.read_text())
-    description.write_text(json.dumps({**said, "parent": made.checkpoint}))
-    with pytest.raises(CheckpointError, match="goes back to itself"):
-        chain.ancestors(made.checkpoint)
     incomplete = {key: value for key, value in said.items() if key != "seed"}
     for text in ("", "[]", "{}", json.dumps({**said, "files": {}}), json.dumps(incomplete)):
         description.write_text(text)

@@ -100,7 +100,7 @@ def test_each_repository_leaves_a_whole_model_that_anyone_can_load(
     assert not same(after_one, weights(folder))
     assert first.about["fitted"]["rows"] < second.about["fitted"]["rows"]  # with those before it
     assert read_checkpoint(folder) == second
-    assert [name.partition("@")[2][0] for name in second.about["repositories"]] == ["3", "5"]
+    assert [name.partition("@")[2][0] for name in second.learned] == ["3", "5"]
     assert second.files.keys() == {path.name for path in folder.iterdir()} - {"checkpoint.json"}
     assert load_model(folder).lengths.prompt == 300
     assert checkpoints(folder) == [second.checkpoint], "the earlier model is replaced"
@@ -146,7 +146,7 @@ def test_a_repository_without_a_step_to_learn_from_is_said_and_the_others_go_on(
     made.add_repository(make_repository("sorrys", [[("⊢ p", "sorry")]] * 9))
     made.add_repository(make_repository("two", [[("⊢ p", "simp"), ("⊢ q", "exact sorry")]] * 9))
     (second,) = trainer().train(made.repositories, made, tmp_path / "merged")
-    assert [name.partition("@")[0][-3:] for name in second.about["repositories"]] == ["two"]
+    assert [name.partition("@")[0][-3:] for name in second.learned] == ["two"]
     assert "has no step to learn from: 0 steps of" in said[0]
     assert "sorry left out" in said[1]
 
