@@ -54,7 +54,7 @@ from benchmarks.store_bench import Row, say, table
 from pipeline.models.config import Device, TacticsConfig
 from pipeline.models.datasets import TaskData
 from pipeline.models.libraries import quiet_libraries
-from pipeline.models.retriever.batches import Batches, read_lesson
+from pipeline.models.retriever.batches import Batches, Lesson, read_lesson
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import (
     Encoder,
@@ -66,7 +66,7 @@ from pipeline.models.retriever.encoder import (
 from pipeline.models.retriever.ewc import Part, estimated
 from pipeline.models.retriever.index import Retriever, embed_texts, stored_vectors, top_k
 from pipeline.models.retriever.losses import row_losses
-from pipeline.models.retriever.replay import ReplayRows
+from pipeline.models.retriever.replay import choose
 from pipeline.models.retriever.training import RetrieverTraining
 from pipeline.models.running import Reports, Saves
 from pipeline.models.tactics.generate import load_generator
@@ -356,7 +356,7 @@ def _train(
     *,
     steps: int,
     seed: int = 0,
-    rows: ReplayRows | None = None,
+    rows: Mapping[str, Lesson] | None = None,
 ) -> Trained:
     lesson = read_lesson(_dataset(bench, config.batch_size * steps, seed=seed), config)
     times: list[float] = []
@@ -409,7 +409,7 @@ def measure_training(bench: Bench) -> Iterator[Row]:
         ("drawn by the loader's processes, each step saved", {"num_workers": 2, "save_minutes": 0.0}),
     ):
         config = replace(usual, **changes)
-        rows = ReplayRows.of([earlier], config)
+        rows = choose([earlier], config)
         made = _train(bench, config, name, steps=steps, rows=rows)
         yield Row("training", f"{pairs} pairs and replayed ones, {name}", pairs / made.step, "pairs/s")
     best = max(rates.values())

@@ -28,6 +28,7 @@ from pipeline.models.retriever.config import Loss, RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, byte_ids
 from pipeline.models.retriever.ewc import FIRST_STEPS, ElasticWeights, Part, estimated, parameters_of
 from pipeline.models.retriever.losses import RowLosses, row_losses
+from pipeline.models.retriever.replay import batches_of
 from tests.support.letters import Letters, loss_of
 from tests.support.retrieval import rows_of_texts
 
@@ -127,7 +128,7 @@ def measure_strength(
 
     learn(first, sizes.learned)
     shown = rows_of_texts({first.name: [pair for step in range(sizes.learned) for pair in first.texts(step)]})
-    part = Part(first.name, shown.batches(byte_ids, config)[first.name])
+    part = Part(first.name, batches_of(shown, byte_ids, config)[first.name])
     watched = _Watched(encoder, part, config, losses)
     setting = int(FIRST_STEPS)
     learn(second, setting + sizes.after, watched)

@@ -24,7 +24,6 @@ from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import Encoder
 from pipeline.models.retriever.ewc import ElasticWeights, Part, estimated, parameters_of
 from pipeline.models.retriever.losses import RowLosses
-from pipeline.models.retriever.replay import ReplayRows
 
 LETTERS = string.ascii_lowercase
 
@@ -205,7 +204,7 @@ def words_config(model: str | Path, **changes: Any) -> RetrieverConfig:
     return small_config(model, **fixed, warmup_steps=0, baselines=False, **changes)
 
 
-def rows_of_texts(tasks: Mapping[str, Sequence[tuple[str, str]]]) -> ReplayRows:
+def rows_of_texts(tasks: Mapping[str, Sequence[tuple[str, str]]]) -> dict[str, Lesson]:
     """Return steps to replay, by the task's name, made of a query and a document that it needs each; a query that
     comes several times needs all of its documents. Every premise may be used."""
     lessons: dict[str, Lesson] = {}
@@ -231,4 +230,4 @@ def rows_of_texts(tasks: Mapping[str, Sequence[tuple[str, str]]]) -> ReplayRows:
             for query, own in needed.items()
         )
         lessons[name] = Lesson(corpus, steps, ())
-    return ReplayRows(lessons, seed=0)
+    return lessons

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ from pipeline.models.retriever.batches import (
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.index import Retriever, load_retriever
-from pipeline.models.retriever.replay import ReplayRows
+from pipeline.models.retriever.replay import choose
 from pipeline.models.retriever.training import RetrieverTraining
 from pipeline.models.running import NO_REPORTS, OnStep, Reports, make_checkpoint
 
@@ -48,7 +48,7 @@ def plan(
     *,
     parent: str | None,
     earlier: Sequence[TaskData] = (),
-) -> tuple[Step, Lesson, ReplayRows | None]:
+) -> tuple[Step, Lesson, dict[str, Lesson]]:
     """Return a task's step on top of a checkpoint (None: of `config.model_name`), with its data. Trains nothing.
 
     `earlier`: the tasks to replay and to hold by EWC. The steps of an earlier version of the task, one of the same
@@ -64,7 +64,7 @@ def plan(
     wanted |= "ewc" in config.ways and config.lambda_value > 0
     # An earlier version learned again as a whole has its rows in training.
     replayed = [one for one in earlier if one.name != task.name or lesson.only_new]
-    rows = ReplayRows.of(replayed, config) if wanted else None
+    rows = choose(replayed, config) if wanted else {}
     return chain.step(task, config, parent=parent, data=_data_digest(lesson, rows)), lesson, rows
 
 
@@ -116,12 +116,12 @@ def learn(
     )
 
 
-def _data_digest(lesson: Lesson, rows: ReplayRows | None) -> str:
+def _data_digest(lesson: Lesson, rows: Mapping[str, Lesson]) -> str:
     """Return the SHA-256 of a run's whole input, with the val split (it chooses the best epoch) and replayed rows."""
     parts = [
         dataset_digest(lesson.corpus, lesson.train),
         dataset_digest(lesson.corpus, lesson.val),
-        *([rows.digest()] if rows else []),
+        *(part for name, own in rows.items() for part in (name, dataset_digest(own.corpus, own.train))),
     ]
     return hashlib.sha256("".join(parts).encode()).hexdigest()
 

@@ -9,10 +9,8 @@ others as a step's pairs have negatives, drawn for each from all its theorem may
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import numpy as np
 
@@ -24,7 +22,6 @@ from pipeline.models.retriever.batches import (
     Batches,
     Lesson,
     NegativeSampler,
-    dataset_digest,
     read_examples,
 )
 from pipeline.models.retriever.config import RetrieverConfig
@@ -36,65 +33,40 @@ _TURNS, _DRAWS, _NEGATIVES = 4, 5, 7
 """Separate the streams of random numbers, also from `pipeline.models.replay`'s."""
 
 
-class Draw(Protocol):
-    """Returns a process's part of a step's replayed pairs."""
+def choose(earlier: Sequence[TaskData], config: RetrieverConfig) -> dict[str, Lesson]:
+    """Return the steps to replay in a task's training, by the name of their task, each with its premises.
 
-    def __call__(self, step: int, *, rank: int, world: int) -> Batch: ...
+    They come from the training splits of earlier tasks; of several of one name the last counts.
+
+    Raises:
+        LearningError: a dataset cannot be read.
+    """
+    named = {one.name: one for one in earlier}
+    most = max(1, config.replay_size // max(1, len(named)))
+    lessons = {name: _chosen(task, most, config) for name, task in named.items()}
+    return {name: lesson for name, lesson in lessons.items() if lesson.train}
 
 
-class ReplayRows:
-    """The steps to replay of earlier tasks, by the task's name."""
+def batches_of(rows: Mapping[str, Lesson], tokens: Tokens, config: RetrieverConfig) -> dict[str, Batches]:
+    """Return the maker of each task's batches."""
+    return {name: Batches(own.corpus, own.train, tokens, config) for name, own in rows.items()}
 
-    def __init__(self, tasks: Mapping[str, Lesson], *, seed: int) -> None:
-        """Args:
-        tasks: of each the steps and their premises; a task without any counts as none.
-        seed: of the draws.
-        """
-        self.tasks = {name: lesson for name, lesson in tasks.items() if lesson.train}
-        self._seed = seed
 
-    @classmethod
-    def of(cls, earlier: Sequence[TaskData], config: RetrieverConfig) -> ReplayRows:
-        """Choose the steps for a task from the training splits of earlier ones; of several of one name the last counts.
+def draw(
+    past: Mapping[str, Batches], config: RetrieverConfig, step: int, *, rank: int = 0, world: int = 1
+) -> Batch:
+    """Return a process's part of a step's replayed pairs, none twice, of the task whose turn it is.
 
-        Raises:
-            LearningError: a dataset cannot be read.
-        """
-        named = {one.name: one for one in earlier}
-        most = max(1, config.replay_size // max(1, len(named)))
-        return cls({name: _chosen(task, most, config) for name, task in named.items()}, seed=config.seed)
-
-    def __bool__(self) -> bool:
-        return bool(self.tasks)
-
-    def digest(self) -> str:
-        """Return the SHA-256 of the steps and of the premises beside them."""
-        parts = [
-            part for name, own in self.tasks.items() for part in (name, dataset_digest(own.corpus, own.train))
-        ]
-        return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-    def turn(self, number: int) -> str:
-        """Return the task for a turn: each once in a round, in an order that changes."""
-        names = tuple(self.tasks)
-        rng = random_numbers(self._seed, _TURNS, number // len(names))
-        return names[int(rng.permutation(len(names))[number % len(names)])]
-
-    def batches(self, tokens: Tokens, config: RetrieverConfig) -> dict[str, Batches]:
-        """Return the maker of each task's batches."""
-        return {name: Batches(own.corpus, own.train, tokens, config) for name, own in self.tasks.items()}
-
-    def draw(
-        self, batches: Mapping[str, Batches], config: RetrieverConfig, step: int, *, rank: int, world: int
-    ) -> Batch:
-        """Return a process's part of a step's replayed pairs, none twice, of the task whose turn it is.
-
-        As many as make the share of the step's pairs, with small batches at least one, or all there are.
-        """
-        count = max(1, round(config.batch_size * config.replay_share))
-        own, rng = batches[self.turn(step)], random_numbers(self._seed, _DRAWS, step)
-        numbers = rng.choice(len(own.pairs), min(count, len(own.pairs)), replace=False)
-        return own.of(numbers, rng, rank=rank, world=world)
+    As many as make the share of the step's pairs, with small batches at least one, or all there are. Each task has its
+    turn once in a round, in an order that changes.
+    """
+    names = tuple(past)
+    order = random_numbers(config.seed, _TURNS, step // len(names)).permutation(len(names))
+    own = past[names[order[step % len(names)]]]
+    rng = random_numbers(config.seed, _DRAWS, step)
+    count = max(1, round(config.batch_size * config.replay_share))
+    numbers = rng.choice(len(own.pairs), min(count, len(own.pairs)), replace=False)
+    return own.of(numbers, rng, rank=rank, world=world)
 
 
 def _chosen(task: TaskData, most: int, config: RetrieverConfig) -> Lesson:

@@ -45,7 +45,7 @@ from pipeline.models.retriever.encoder import (
 from pipeline.models.retriever.ewc import ElasticWeights, Part, estimated, parameters_of
 from pipeline.models.retriever.index import Retriever
 from pipeline.models.retriever.losses import row_losses
-from pipeline.models.retriever.replay import Draw, ReplayRows
+from pipeline.models.retriever.replay import batches_of, draw
 from pipeline.models.running import NO_REPORTS, FitResult, OnStep, Reports, Saves, Training, mean_loss
 
 _WARMUP_SHARE = 0.1
@@ -77,21 +77,21 @@ class RetrieverTraining(Training[RetrieverConfig]):
         start: str | Path,
         reports: Reports = NO_REPORTS,
         *,
-        rows: ReplayRows | None = None,
+        rows: Mapping[str, Lesson] | None = None,
         on_held: OnStep = lambda _done, _total: None,
     ) -> None:
         """Args:
         config: how to train.
         start: the folder or hub name of the weights to begin with.
         reports: of the run.
-        rows: of earlier tasks, for replay and EWC.
+        rows: of earlier tasks, by the task's name, for replay and EWC.
         on_held: takes (groups done, in all) while EWC estimates.
 
         Raises:
             ConfigError: there is no GPU. ModelError: the weights cannot be loaded.
         """
         super().__init__(config, reports)
-        self._start, self._rows, self._on_held = start, rows, on_held
+        self._start, self._rows, self._on_held = start, rows or {}, on_held
         self.encoder, self._tokens = load_encoder(start), load_tokens(start)
         nn.Module.to(self.encoder, self.device)
 
@@ -99,16 +99,13 @@ class RetrieverTraining(Training[RetrieverConfig]):
         lesson, config, encoder = rows, self.config, self.encoder
         retriever = Retriever(encoder, self._tokens, config.document_length, config.data_max_seq_len)
         batches = Batches(lesson.corpus, lesson.train, self._tokens, config)
-        past = {} if self._rows is None else self._rows.batches(self._tokens, config)
+        past = batches_of(self._rows, self._tokens, config)
         if config.lora_by_repository or has_adapter(encoder):
             train_adapter(encoder, rank=config.lora_rank, seed=config.seed)
         kept = parameters_of(encoder) if "average" in config.ways else {}
         before = {name: value.cpu().clone() for name, value in kept.items()}
         elastic, warnings = self._elastic(batches, past)
-        draw = None
-        if self._rows and "replay" in config.ways and config.replay_share > 0:
-            draw = partial(self._rows.draw, past, config)
-        trainer = self._trainer(retriever, lesson, batches, elastic, past, draw, saves)
+        trainer = self._trainer(retriever, lesson, batches, elastic, past, saves)
         with _deterministic(self.device):
             steps = self.drive(trainer, saves)
         encoder.train(False)
@@ -148,7 +145,6 @@ class RetrieverTraining(Training[RetrieverConfig]):
         batches: Batches,
         elastic: ElasticWeights,
         past: Mapping[str, Batches],
-        draw: Draw | None,
         saves: Saves,
     ) -> Trainer:
         config = self.config
@@ -185,7 +181,7 @@ class RetrieverTraining(Training[RetrieverConfig]):
         return _Trainer(
             _Loss(self.encoder, config),
             arguments,
-            parts=Parts(batches, draw, config.max_epochs),
+            parts=Parts(batches, past, config),
             config=config,
             elastic=elastic,
             validate=partial(_validated, retriever, lesson, past, config),
@@ -272,18 +268,20 @@ def _alone(rows: Sequence[Batch]) -> dict[str, Batch]:
 class Parts(Dataset[Batch]):
     """One process's batches of a run by number, each with its replayed rows. A loader's processes make them."""
 
-    def __init__(self, batches: Batches, replay: Draw | None, epochs: int) -> None:
-        self._batches, self._replay, self._epochs = batches, replay, epochs
+    def __init__(self, batches: Batches, past: Mapping[str, Batches], config: RetrieverConfig) -> None:
+        self._batches, self._past, self._config = batches, past, config
+        self._replays = bool(past) and "replay" in config.ways and config.replay_share > 0
         self._rank, self._world = place()
 
     def __len__(self) -> int:
-        return self._epochs * self._batches.steps_per_epoch
+        return self._config.max_epochs * self._batches.steps_per_epoch
 
     def __getitem__(self, number: int) -> Batch:
         batch = self._batches.at(number, rank=self._rank, world=self._world)
-        if self._replay is None:
+        if not self._replays:
             return batch
-        return replace(batch, replayed=self._replay(number, rank=self._rank, world=self._world))
+        replayed = draw(self._past, self._config, number, rank=self._rank, world=self._world)
+        return replace(batch, replayed=replayed)
 
 
 class _Loss(nn.Module):

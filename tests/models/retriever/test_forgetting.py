@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 import torch
 
+from pipeline.models.retriever.batches import Lesson
 from pipeline.models.retriever.config import AgainstForgetting, RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder, byte_ids, load_encoder
 from pipeline.models.retriever.ewc import parameters_of
 from pipeline.models.retriever.losses import row_losses
-from pipeline.models.retriever.replay import ReplayRows
+from pipeline.models.retriever.replay import batches_of, draw
 from pipeline.models.retriever.training import average
 from tests.support.letters import Letters, loss_of, scores_of
 from tests.support.retrieval import held, rows_of_texts
@@ -28,7 +30,7 @@ pytestmark = pytest.mark.timeout(300)
 LOSSES = row_losses("contrastive", temperature=TEMPERATURE)
 
 
-def rows_of(name: str, seed: int) -> ReplayRows:
+def rows_of(name: str, seed: int) -> dict[str, Lesson]:
     shown = [pair for step in range(STEPS) for pair in Letters(name, seed).texts(step)]
     return rows_of_texts({name: shown})
 
@@ -46,19 +48,19 @@ def learn(
     *,
     name: str,
     seed: int,
-    rows: ReplayRows | None = None,
+    rows: Mapping[str, Lesson] | None = None,
     steps: int = STEPS,
 ) -> None:
     """Train on one task as the trainer does it: loss, penalty's gradient, clipping, step."""
     batches = Letters(name, seed)
     before = {name: value.clone() for name, value in parameters_of(encoder).items()}
-    past = {} if rows is None else rows.batches(byte_ids, config)
-    elastic = held(encoder, past, rows_of(name, seed).batches(byte_ids, config)[name], config, LOSSES)
+    past = {} if rows is None else batches_of(rows, byte_ids, config)
+    elastic = held(encoder, past, batches_of(rows_of(name, seed), byte_ids, config)[name], config, LOSSES)
     optimiser = torch.optim.AdamW(encoder.parameters(), lr=2e-3, fused=True)
     for step in range(steps):
         total = loss_of(encoder, batches.at(step), LOSSES)
         if rows is not None and "replay" in config.ways:
-            earlier = loss_of(encoder, rows.draw(past, config, step, rank=0, world=1), LOSSES)
+            earlier = loss_of(encoder, draw(past, config, step), LOSSES)
             total = (1 - config.replay_share) * total + config.replay_share * earlier
         optimiser.zero_grad()
         total.backward()  # type: ignore[no-untyped-call]

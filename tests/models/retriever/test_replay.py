@@ -2,16 +2,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
 
 from pipeline.models.datasets import TaskData
-from pipeline.models.retriever.batches import Batch, read_examples
+from pipeline.models.retriever.batches import Batch, Lesson, dataset_digest, read_examples
 from pipeline.models.retriever.config import Loss, RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import byte_ids
-from pipeline.models.retriever.replay import ReplayRows
+from pipeline.models.retriever.replay import batches_of, choose, draw
 from tests.support.retrieval import rows_of_texts, write_dataset
 
 
@@ -20,7 +21,7 @@ def pairs(task: str, n: int) -> list[tuple[str, str]]:
 
 
 def drawn(
-    rows: ReplayRows,
+    rows: Mapping[str, Lesson],
     step: int,
     count: int,
     *,
@@ -40,7 +41,7 @@ def drawn(
         max_seq_len=length,
         loss=loss,
     )
-    return rows.draw(rows.batches(byte_ids, config), config, step, rank=rank, world=world)
+    return draw(batches_of(rows, byte_ids, config), config, step, rank=rank, world=world)
 
 
 def texts(ids: torch.Tensor) -> list[str]:
@@ -65,15 +66,19 @@ def dataset(folder: Path, name: str, theorems: int) -> TaskData:
     return TaskData(name, write_dataset(folder / name, prefix=name, theorems=theorems, held_out=0.1))
 
 
+def digest(rows: Mapping[str, Lesson]) -> str:
+    return dataset_digest(rows["A"].corpus, rows["A"].train)
+
+
 def test_every_repository_has_the_same_share_of_the_rows_whatever_its_size(tmp_path: Path) -> None:
     earlier = [dataset(tmp_path, "Small", 20), dataset(tmp_path, "Large", 200)]
-    rows = ReplayRows.of(earlier, RetrieverConfig(replay_size=20))
-    assert {name: len(own.train) for name, own in rows.tasks.items()} == {"Small": 10, "Large": 10}
+    rows = choose(earlier, RetrieverConfig(replay_size=20))
+    assert {name: len(own.train) for name, own in rows.items()} == {"Small": 10, "Large": 10}
 
 
 def test_every_repository_has_its_turn_as_often_as_any_other() -> None:
     rows = rows_of_texts({"A": pairs("A", 5), "B": pairs("B", 500), "C": pairs("C", 50)})
-    turns = [rows.turn(number) for number in range(30)]
+    turns = [texts(drawn(rows, step, 1).context_ids)[0][0] for step in range(30)]
     for start in range(0, 30, 3):
         assert set(turns[start : start + 3]) == {"A", "B", "C"}
     assert len({tuple(turns[start : start + 3]) for start in range(0, 30, 3)}) > 1, "not always in one order"
@@ -93,7 +98,7 @@ def test_rows_and_negatives_of_a_step_are_of_one_repository() -> None:
 
 def test_rows_are_those_of_the_training_split_alone(tmp_path: Path) -> None:
     task = dataset(tmp_path, "A", 60)
-    rows = ReplayRows.of([task], RetrieverConfig(replay_size=10**6))
+    rows = choose([task], RetrieverConfig(replay_size=10**6))
     states = {
         split: {
             step["state_before"]
@@ -102,7 +107,7 @@ def test_rows_are_those_of_the_training_split_alone(tmp_path: Path) -> None:
         }
         for split in ("train", "test")
     }
-    queries = {step.query for step in rows.tasks["A"].train}
+    queries = {step.query for step in rows["A"].train}
     assert queries == states["train"]
     assert not states["test"] <= queries
 
@@ -110,16 +115,14 @@ def test_rows_are_those_of_the_training_split_alone(tmp_path: Path) -> None:
 def test_of_two_versions_of_a_task_the_last_counts(tmp_path: Path) -> None:
     first, last = dataset(tmp_path / "1", "A", 40), dataset(tmp_path / "2", "A", 80)
     config = RetrieverConfig(replay_size=1000)
-    both = ReplayRows.of([first, last], config)
-    assert both.digest() == ReplayRows.of([last], config).digest()
-    assert both.digest() != ReplayRows.of([first], config).digest()
+    both = choose([first, last], config)
+    assert digest(both) == digest(choose([last], config))
+    assert digest(both) != digest(choose([first], config))
 
 
 def test_the_same_datasets_give_the_same_rows_and_another_seed_others(tmp_path: Path) -> None:
     earlier = [dataset(tmp_path, "A", 100)]
-    found = [
-        ReplayRows.of(earlier, RetrieverConfig(replay_size=10, seed=seed)).digest() for seed in (0, 0, 1)
-    ]
+    found = [digest(choose(earlier, RetrieverConfig(replay_size=10, seed=seed))) for seed in (0, 0, 1)]
     assert found[0] == found[1] != found[2]
 
 
@@ -157,7 +160,7 @@ def test_a_replayed_row_has_the_positives_and_the_mask_of_one_that_is_learned_fi
     learned = read_examples(task.dataset / "random" / "train.json", corpus)
     example_of = {example.query: example for example in learned}
     index_of = {premise.serialize(): index for index, premise in enumerate(corpus)}
-    rows = ReplayRows.of([task], RetrieverConfig(replay_size=30))
+    rows = choose([task], RetrieverConfig(replay_size=30))
     of_another_step = ignored = 0
     for step in range(8):
         made = drawn(rows, step, 8, negatives=3, loss="contrastive")
@@ -182,7 +185,7 @@ def test_queries_and_documents_are_cut_each_at_its_own_length() -> None:
     assert made.premise_ids.shape == (2, 32)
 
 
-def test_without_rows_there_is_nothing_to_replay() -> None:
-    for rows in (rows_of_texts({"A": []}), ReplayRows.of([], RetrieverConfig())):
-        assert not rows
-        assert not rows.batches(byte_ids, RetrieverConfig())
+def test_a_task_that_taught_nothing_has_no_turn(tmp_path: Path) -> None:
+    nothing = dataset(tmp_path, "A", 20)
+    (nothing.dataset / "random" / "train.json").write_text("[]")
+    assert choose([nothing], RetrieverConfig()) == {}

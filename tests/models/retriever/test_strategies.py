@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pipeline.models.retriever.batches import Batch, Batches, read_examples
+from pipeline.models.retriever.batches import Batch, Batches, Lesson, read_examples
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import Encoder, byte_ids, load_encoder
@@ -24,7 +24,7 @@ from pipeline.models.retriever.ewc import (
     squared_gradients,
 )
 from pipeline.models.retriever.losses import row_losses
-from pipeline.models.retriever.replay import ReplayRows
+from pipeline.models.retriever.replay import batches_of, draw
 from pipeline.models.retriever.training import average, remembered
 from tests.support.retrieval import held, rows_of_texts, write_dataset
 from tests.support.tiny_models import make_tiny_retriever
@@ -65,15 +65,15 @@ def config(**changes: object) -> RetrieverConfig:
     return RetrieverConfig.from_dict({**values, **changes})
 
 
-def rows_of(name: str, count: int = 50) -> ReplayRows:
+def rows_of(name: str, count: int = 50) -> dict[str, Lesson]:
     return rows_of_texts({name: [(f"{name} {number}", f"document {number}") for number in range(count)]})
 
 
 def begun(
-    made: Made, encoder: Encoder, setting: RetrieverConfig, rows: ReplayRows | None = None
+    made: Made, encoder: Encoder, setting: RetrieverConfig, rows: Mapping[str, Lesson] | None = None
 ) -> ElasticWeights:
     """Begin a task with EWC on this encoder, beside rows of earlier tasks."""
-    past = {} if rows is None else rows.batches(byte_ids, setting)
+    past = {} if rows is None else batches_of(rows, byte_ids, setting)
     return held(encoder, past, made.batches(), setting, LOSSES)
 
 
@@ -90,7 +90,7 @@ def gradients(encoder: Encoder) -> dict[str, Tensor | None]:
 @pytest.mark.parametrize(
     "rows", [None, rows_of("A")], ids=["the first task", "switched on in a running chain"]
 )
-def test_ewc_holds_the_weights_that_a_task_starts_from(made: Made, rows: ReplayRows | None) -> None:
+def test_ewc_holds_the_weights_that_a_task_starts_from(made: Made, rows: Mapping[str, Lesson] | None) -> None:
     encoder = made.encoder()
     elastic = begun(made, encoder, config(against_forgetting="ewc", lambda_value=0.5), rows)
     nudge(encoder)
@@ -113,7 +113,8 @@ def test_ewc_holds_the_weights_that_a_task_starts_from(made: Made, rows: ReplayR
 def test_what_was_learned_counts_alike_however_much_it_is_or_how_steep_its_loss(made: Made) -> None:
     encoder, setting = made.encoder(), config(fisher_samples=8)
     rows = {
-        name: rows_of(name, count).batches(byte_ids, setting)[name] for name, count in (("A", 40), ("B", 5))
+        name: batches_of(rows_of(name, count), byte_ids, setting)[name]
+        for name, count in (("A", 40), ("B", 5))
     }
     parts = [Part(name, batches) for name, batches in rows.items()]
     both, warnings = estimated(encoder, parts, setting, LOSSES)
@@ -137,9 +138,9 @@ def test_what_is_remembered_are_rows_whose_premise_comes_first_among_those_besid
     )
     assert remembered(encoder, {}, setting) is None
     same = {"A": [(f"word {number}", f"word {number}") for number in range(20)]}
-    assert remembered(encoder, rows_of_texts(same).batches(byte_ids, setting), setting) == 1.0
+    assert remembered(encoder, batches_of(rows_of_texts(same), byte_ids, setting), setting) == 1.0
     shifted = {"B": [(text, same["A"][number - 1][1]) for number, (text, _) in enumerate(same["A"])]}
-    both = rows_of_texts({**same, **shifted}).batches(byte_ids, setting)
+    both = batches_of(rows_of_texts({**same, **shifted}), byte_ids, setting)
     assert remembered(encoder, both, setting) == pytest.approx(0.5, abs=0.1), "each task alike"
 
 
@@ -243,14 +244,14 @@ def test_the_average_lies_between_where_the_task_began_and_ended(
 def test_replay_brings_back_as_many_pairs_as_its_share_and_the_same_for_a_step() -> None:
     setting = config(against_forgetting="replay", replay_share=0.5, batch_size=8, num_negatives=3)
     rows = rows_of("A")
-    again, same = (rows.draw(rows.batches(byte_ids, setting), setting, 7, rank=0, world=1) for _ in range(2))
+    again, same = (draw(batches_of(rows, byte_ids, setting), setting, 7) for _ in range(2))
     assert (len(again), again.label.shape[1]) == (4, 16)
     assert torch.equal(again.context_ids, same.context_ids)
 
 
 def test_a_replayed_document_is_cut_where_those_of_training_and_index_are() -> None:
     setting, rows = config(against_forgetting="replay", max_seq_len=6, data_max_seq_len=64), rows_of("A")
-    again = rows.draw(rows.batches(byte_ids, setting), setting, 0, rank=0, world=1)
+    again = draw(batches_of(rows, byte_ids, setting), setting, 0)
     assert again.premise_ids.shape[1] == 6 == setting.document_length
 
 
