@@ -69,7 +69,8 @@ from pipeline.models.retriever.losses import row_losses
 from pipeline.models.retriever.replay import choose
 from pipeline.models.retriever.training import RetrieverTraining
 from pipeline.models.running import Reports, Saves
-from pipeline.models.tactics.generate import load_generator
+from pipeline.models.tactics.generate import Generator, load_generator
+from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Decoding, Request
 from pipeline.models.tactics.training import FineTuning
 from tests.support.retrieval import write_dataset
@@ -458,7 +459,11 @@ def measure_generation(bench: Bench) -> Iterator[Row]:
     requests = [Request(state, decoding=decoding, seed=at) for at, state in enumerate(states)]
     rates = []
     for at_once, dtype in ((len(requests), None), (1, torch.float32)):
-        generator = load_generator(model, device=bench.device, dtype=dtype)
+        generator = (
+            load_generator(model, device=bench.device)
+            if dtype is None
+            else Generator(load_model(model, device=bench.device, dtype=dtype))
+        )
         # One after the other is slow: a part of them is enough.
         chosen = requests if at_once > 1 else requests[: max(4, len(requests) // 8)]
         generator.suggest(requests[:2])

@@ -57,7 +57,7 @@ _LIKE = 0.7
 
 
 def goes_together(rows: int, shortest: int, longest: int) -> bool:
-    """Return whether an encoder takes so many rows in one pass: few of them, or of like length and not too many.
+    """Return whether a model takes so many rows in one pass: few of them, or of like length and not too many.
 
     Attention's memory grows with the length's square, so long rows count for more.
     """

@@ -11,8 +11,6 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-import torch
-
 from pipeline.endpoint.errors import Usage
 from pipeline.lean.tactic_text import read_tactic
 from pipeline.models.adapters import model_for
@@ -129,7 +127,6 @@ def load_generator(
     model: str | Path,
     *,
     device: str = "auto",
-    dtype: torch.dtype | None = None,
     repository: str | None = None,
 ) -> Generator:
     """Load a generative model; each file of one that a trainer here wrote is compared with the saved one.
@@ -137,7 +134,6 @@ def load_generator(
     Args:
         model: a folder, a LoRA adapter's folder, or a name of the hub.
         device: where to compute; "auto" is a GPU if there is one.
-        dtype: of the weights; None: bfloat16 if the hardware has it, else float32.
         repository: the key of the goals' repository, for a checkpoint with an adapter for each.
 
     Raises:
@@ -145,7 +141,7 @@ def load_generator(
     """
     read_checkpoint(Path(model), verify=True)
     where = device_of(device)
-    dtype = dtype or inference_dtype(where)
+    dtype = inference_dtype(where)
     own = model_for(model, repository)
     read = read_model(own)
     loop = vllm_loop(read, device=where, dtype=dtype)

@@ -17,15 +17,11 @@ from peft import PeftModel
 from torch import Tensor
 from transformers import DynamicCache, GenerationConfig, LogitsProcessorList
 
-from pipeline.models.batching import by_length, padded
+from pipeline.models.batching import by_length, goes_together, padded
 from pipeline.models.tactics.models import TacticModel
 from pipeline.models.tactics.requests import Completion, Prompt, likeliest_first
 
 _SEEDS = 1 << 64
-_MOST_ROWS = 64
-"""Answers in a batch."""
-_MOST_TOKENS = 1 << 16
-"""Of a batch's answers with their prompts and padding; a larger request is a batch alone."""
 _MOST_SCORES = 1 << 29
 """Numbers of a beam search's batch: `generate` keeps those of every token at every step to add some of them up."""
 
@@ -66,14 +62,9 @@ class TransformersLoop:
 
         def fits(count: int, shortest: int, longest: int) -> bool:
             rows = count * decoding.candidates
-            return (
-                decoding.mode == "beams"
-                # More padding than text costs more than another batch.
-                and longest <= 2 * shortest + 64
-                and rows * most * self._model.config.vocab_size <= _MOST_SCORES
-                and rows <= _MOST_ROWS
-                and rows * (longest + most) <= _MOST_TOKENS
-            )
+            scores = rows * most * self._model.config.vocab_size
+            alike = goes_together(rows, shortest + most, longest + most)
+            return decoding.mode == "beams" and alike and scores <= _MOST_SCORES
 
         result: list[list[Completion]] = [[]] * len(prompts)
         for batch in by_length([len(prompt.ids) for prompt in prompts], fits):

@@ -90,11 +90,6 @@ class TacticModel(UnloadedModel):
 
     model: PreTrainedModel | PeftModel
 
-    @property
-    def is_adapter(self) -> bool:
-        # A new one has the name of its base.
-        return isinstance(self.model, PeftModel)
-
 
 def load_model(
     model: str | Path,

@@ -300,17 +300,17 @@ class Prompts:
         # Comes with transformers: a search without a model has no tokenizer and no jinja2.
         from jinja2 import TemplateError
 
-        try:
-            self._text("⊢ p", ())
-        except TemplateError:
-            self._system_apart = False
+        for self._system_apart in (True, False):
             try:
                 self._text("⊢ p", ())
             except TemplateError as error:
-                raise ModelError(
-                    f"the chat template of {self.tokenizer.name_or_path} takes no user message ({error}). Mend it, or "
-                    "remove it: the model is then asked in plain text"
-                ) from error
+                reason = error
+            else:
+                return
+        raise ModelError(
+            f"the chat template of {self.tokenizer.name_or_path} takes no user message ({reason}). Mend it, or "
+            "remove it: the model is then asked in plain text"
+        )
 
 
 def _joined(made: list[ChatMessage]) -> list[ChatMessage]:

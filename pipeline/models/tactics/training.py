@@ -120,7 +120,7 @@ class FineTuning(Training[TacticsConfig]):
         set_seed(self.config.seed)
         with quiet_libraries():
             adapted = get_peft_model(found.model, kind)
-        return replace(found, model=adapted)
+        return replace(found, name=f"a new adapter of {found.base}", model=adapted)
 
     def fit(self, rows: Sequence[Row], saves: Saves) -> FitResult:
         most = self.found.lengths.answer

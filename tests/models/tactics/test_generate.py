@@ -212,10 +212,9 @@ def test_batches_are_of_like_length_and_within_the_budget(
 
     assert batches([10, 300, 12, 290, 700, 11, 13]) == [[10, 11, 12, 13], [290, 300], [700]]
     assert batches([5] * 3, "sampling") == [[5]] * 3, "drawn from a seed of its own"
-    monkeypatch.setattr(loop, "_MOST_ROWS", 8)
+    monkeypatch.setattr(loop, "_MOST_SCORES", 2 * 4 * 2 * int(causal.model.config.vocab_size))
     assert batches([5] * 5) == [[5, 5], [5, 5], [5]]
-    monkeypatch.setattr(loop, "_MOST_TOKENS", 4 * 2 * 42)
-    assert batches([40] * 5) == [[40, 40], [40, 40], [40]]
+    monkeypatch.setattr(loop, "_MOST_SCORES", 1)
     assert batches([400] * 2) == [[400], [400]], "alone, but not refused"
 
 
