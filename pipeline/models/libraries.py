@@ -9,7 +9,9 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any, Literal, get_args
+from zipfile import BadZipFile
 
 import torch
 from huggingface_hub.constants import is_offline_mode
@@ -41,7 +43,7 @@ def tensors_digest(state: Mapping[str, Tensor]) -> str:
 # transformers reads a config.json without checking it.
 _UNLOADABLE = (
     *(OSError, ValueError, TypeError, AttributeError, KeyError, RuntimeError, ImportError),
-    *(SafetensorError, StrictDataclassError),
+    *(SafetensorError, StrictDataclassError, EOFError, UnpicklingError, BadZipFile),
 )
 """Errors of transformers for a model that is missing, damaged, or of another kind."""
 _TOKENIZER_FILES = ("tokenizer*", "spiece.model", "vocab.*", "*.tiktoken", "tekken.json")

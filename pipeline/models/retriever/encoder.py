@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import json
+import zipfile
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -39,9 +40,8 @@ from transformers.utils.hub import cached_file
 from pipeline.models.adapters import OF_RETRIEVERS, base_of, new_adapter
 from pipeline.models.batching import by_length, goes_together, padded
 from pipeline.models.errors import ModelError
-from pipeline.models.libraries import load_tokenizer, load_weights, loading, not_loadable, quiet_libraries
+from pipeline.models.libraries import load_tokenizer, load_weights, loading, quiet_libraries
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.saving import UNREADABLE, check_whole
 from pipeline.models.text import fitting_state
 
 PAD_ID = 0
@@ -195,8 +195,11 @@ def _read_ckpt(path: Path) -> tuple[str, dict[str, Tensor]]:
     Raises:
         ModelError: it is no such file.
     """
-    try:
-        check_whole(path)
+    with loading(str(path), path):
+        # `torch.load` ignores the checksums.
+        with zipfile.ZipFile(path) as archive:
+            if damaged := archive.testzip():
+                raise zipfile.BadZipFile(f"{damaged} in it is damaged")
         saved = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
         own = {
             name.removeprefix(_OF_CKPT): value
@@ -206,8 +209,6 @@ def _read_ckpt(path: Path) -> tuple[str, dict[str, Tensor]]:
         # Some versions of transformers wrote the embeddings under one of their two names only.
         own.setdefault("encoder.embed_tokens.weight", own["shared.weight"])
         return str(saved["hyper_parameters"].get("model_name", RetrieverConfig().model_name)), own
-    except (*UNREADABLE, TypeError, AttributeError) as error:
-        raise not_loadable(str(path), path, error) from error
 
 
 def source_of(model: str | Path) -> str:
