@@ -92,7 +92,7 @@ class _Line(BaseModel):
 def read_dataset(path: str | Path, *, eval_ratio: float, seed: int) -> Dataset:
     """Read a JSONL file of steps, and divide them (`held_back`).
 
-    Lines without `proof` are of one proof as long as fewer steps remain with each.
+    A line without `proof` goes on with that of the line before if it has a prefix and fewer steps remain.
 
     Raises:
         DatasetError: it cannot be read, a line is no step, or all rows are of one proof.
@@ -108,7 +108,8 @@ def read_dataset(path: str | Path, *, eval_ratio: float, seed: int) -> Dataset:
                     line = _Line.model_validate_json(text)
                 except ValidationError as error:
                     raise DatasetError(f"{path}, line {number}{flaw_of(error)}. {_AGAIN}") from error
-                if not rows or line.steps_remaining >= rows[-1].steps_remaining:
+                goes_on = rows and line.prefix.strip() and line.steps_remaining < rows[-1].steps_remaining
+                if not goes_on:
                     begun = line.goal.strip()
                 step = Step(line.goal, line.tactic, line.prefix)
                 # A proof without a name has its statement for its first goal.

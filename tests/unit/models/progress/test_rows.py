@@ -49,7 +49,7 @@ def test_leanprogress_s_own_sample_is_read(tmp_path: Path) -> None:
     rows = rows_of(read(tmp_path, SAMPLE))
     assert [rows[one["goal"]].steps_remaining for one in SAMPLE] == [1, 0, 12]
     assert rows[SAMPLE[0]["goal"]].step.prefix.startswith("have : n.gcd n ∣ n := by\n")
-    assert rows[SAMPLE[0]["goal"]].proof != rows[SAMPLE[2]["goal"]].proof
+    assert len({row.proof for row in rows.values()}) == 3
 
 
 def test_rows_with_fewer_and_fewer_steps_left_are_of_one_proof(tmp_path: Path) -> None:
