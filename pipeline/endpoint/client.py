@@ -1,6 +1,6 @@
 """A client of an OpenAI-compatible chat endpoint: time limits, retries, a spending cap, and secrets kept.
 
-    async with open_client(EndpointSpec(base_url="http://127.0.0.1:8000/v1", model="org/model")) as client:
+    async with ChatClient(EndpointSpec(base_url="http://127.0.0.1:8000/v1", model="org/model")) as client:
         chat = await client.complete(Ask(messages, max_tokens=512), count=4)
 
 Transient failures (429, 500, 502, 503, 504, 529, lost connections, time limits) are retried after a doubling wait, or
@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -139,22 +138,19 @@ class ChatClient:
         endpoint: EndpointSpec,
         *,
         concurrency: int = 4,
-        key: str | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
-        jitter: Callable[[], float] = random.random,
     ) -> None:
         """Args:
-        endpoint: its address, its model, and the limits of a request and of its cost.
+        endpoint: its address, its model, the place of its key, and the limits of a request and of its cost.
         concurrency: requests under way at once.
-        key: a bearer token; None: no key.
-        sleep, clock, now, jitter: the time, for tests; jitter is from 0 to 1.
+        sleep, clock, now: the time, for tests.
 
         Raises:
             EndpointError: the address cannot be used, the key would go over the net unencrypted, or paid answers
                 cannot be kept.
-            SpendingError: the cap cannot be enforced.
+            CredentialError: the key cannot be used. SpendingError: the cap cannot be enforced.
         """
         try:
             checked_address(endpoint.base_url)
@@ -162,6 +158,7 @@ class ChatClient:
             raise EndpointError(f"base_url {error}", "bad_request") from None
         if not endpoint.model:
             raise EndpointError(f"no model is named for {endpoint.base_url}; set model", "bad_request")
+        key = read_key(KeyPlace(endpoint.credential, endpoint.key_variable))
         if key and not is_private(endpoint.base_url):
             raise EndpointError(
                 f"{endpoint.base_url} would get the key unencrypted; use its https address, or no key",
@@ -180,7 +177,7 @@ class ChatClient:
         self._answers = None if endpoint.answers is None else PaidAnswers(endpoint.answers)
         # A reused answer costs nothing more.
         self._counted: set[str] = set()
-        self._sleep, self._clock, self._now, self._jitter = sleep, clock, now, jitter
+        self._sleep, self._clock, self._now = sleep, clock, now
         self._dialect = Dialect()
         self._turn = asyncio.Semaphore(concurrency)
         self._resume_at = 0.0
@@ -196,9 +193,6 @@ class ChatClient:
             headers=headers,
             from_environment=not is_local(endpoint.base_url),
         )
-
-    def __repr__(self) -> str:
-        return f"ChatClient({self.endpoint!r})"
 
     async def __aenter__(self) -> ChatClient:
         return self
@@ -384,8 +378,7 @@ class ChatClient:
         """
         if not failure.again:
             self._fail(failure)
-        # The jitter only shortens the wait: a caller may have a deadline.
-        wait = _BACKOFF.wait_s(failed) * (0.5 + self._jitter() / 2)
+        wait = _BACKOFF.wait_s(failed)
         if failure.wait_s is not None:
             wait = failure.wait_s
             if wait > _LONGEST_WAIT_S:
@@ -423,18 +416,3 @@ class ChatClient:
 def _with_seed(ask: Ask, number: int) -> Ask:
     """Return the request with a seed of its own: the same seed would draw the same answer again."""
     return ask if ask.seed is None else replace(ask, seed=ask.seed + number)
-
-
-def open_client(spec: EndpointSpec, *, concurrency: int = 4) -> ChatClient:
-    """Return the client; the caller closes it.
-
-    Args:
-        spec: the endpoint, the model and the cap.
-        concurrency: requests under way at once.
-
-    Raises:
-        ExternalError: the address is invalid, the key cannot be used, the cap cannot be enforced, or paid answers
-            cannot be kept.
-    """
-    key = read_key(KeyPlace(spec.credential, spec.key_variable))
-    return ChatClient(spec, concurrency=concurrency, key=key)

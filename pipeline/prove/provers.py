@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from pipeline.endpoint.client import open_client
+from pipeline.endpoint.client import ChatClient
 from pipeline.endpoint.errors import Usage
 from pipeline.jobs.specs import CORPUS, Budget, EndpointSpec
 from pipeline.lean.client.errors import ReplError
@@ -670,6 +670,6 @@ class ExternalProver(Prover):
         super().close()
 
     def _start(self) -> _Model:
-        client = open_client(self._spec)
+        client = ChatClient(self._spec)
         self._endpoint = EndpointModel(client, whole_tokens=self._whole_tokens)
         return _Model(self._endpoint.suggest, client)

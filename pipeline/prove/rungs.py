@@ -316,13 +316,13 @@ async def _by_author(given: ProveSpec, rung: WholeProofRung, open_: AsyncExitSta
 
 
 async def _by_endpoint(given: ProveSpec, rung: EndpointRung, open_: AsyncExitStack) -> Engine:
-    from pipeline.endpoint.client import open_client
+    from pipeline.endpoint.client import ChatClient
     from pipeline.endpoint.errors import ExternalError
     from pipeline.models.tactics.requests import Decoding
     from pipeline.prove.authors import EndpointModel
 
     try:
-        client = open_client(rung.endpoint, concurrency=given.parallel)
+        client = ChatClient(rung.endpoint, concurrency=given.parallel)
     except ExternalError as error:
         raise JobError(error.reason, str(error), remedy=ENDPOINT_REMEDY) from error
     await open_.enter_async_context(client)

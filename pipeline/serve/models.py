@@ -358,12 +358,12 @@ class Loader:
         return LoadedRetriever(spec.name, result, terms, repository=spec.repository)
 
     def _endpoint(self, spec: ModelSpec) -> Model:
-        from pipeline.endpoint.client import open_client
+        from pipeline.endpoint.client import ChatClient
         from pipeline.serve.engines import EndpointGenerator, decoding_of
 
         assert spec.endpoint is not None
         # No client is to wait for another's answer: each request is as many calls as it has candidates.
-        client = open_client(spec.endpoint, concurrency=share(self._spec.limits) * spec.candidates)
+        client = ChatClient(spec.endpoint, concurrency=share(self._spec.limits) * spec.candidates)
         return EndpointGenerator(spec.name, client, decoding_of(spec))
 
 

@@ -26,7 +26,6 @@ def asked(
     server: ChatServer,
     *asks: Ask,
     model: str = "m",
-    key: str | None = None,
     **costs: Any,
 ) -> list[Chat]:
     """Ask with a client of its own, as a job that begins again does."""
@@ -35,7 +34,7 @@ def asked(
         endpoint = EndpointSpec(
             base_url=server.url, model=model, retries=0, answers=folder / "answers", **costs
         )
-        async with ChatClient(endpoint, key=key) as client:
+        async with ChatClient(endpoint) as client:
             return [await client.complete(ask) for ask in asks]
 
     return asyncio.run(main())
@@ -83,9 +82,12 @@ def test_a_damaged_answer_is_asked_for_again_and_an_old_one_goes(tmp_path: Path)
         assert len(server.requests) == 4
 
 
-def test_what_is_kept_is_for_its_owner_alone_and_holds_no_key(tmp_path: Path) -> None:
+def test_what_is_kept_is_for_its_owner_alone_and_holds_no_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EVERLEAN_KEY_OF_TESTS", "sk-secret")
     with ChatServer([Says("rfl"), Says("-- Bearer sk-secret")]) as server:
-        asked(tmp_path, server, ASK, replace(ASK, seed=8), key="sk-secret")
+        asked(tmp_path, server, ASK, replace(ASK, seed=8), key_variable="EVERLEAN_KEY_OF_TESTS")
     (kept,) = (tmp_path / "answers").iterdir()
     assert "rfl" in kept.read_text("utf-8")
     assert stat.S_IMODE((tmp_path / "answers").stat().st_mode) == 0o700

@@ -6,10 +6,12 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import traceback
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
+from unittest import mock
 
 import pytest
 
@@ -24,6 +26,7 @@ from tests.support.spending import spent_usd
 
 T = TypeVar("T")
 KEY = "sk-very-secret-0123456789"
+VARIABLE = "EVERLEAN_KEY_OF_TESTS"
 ASK = Ask([{"role": "user", "content": "⊢ p"}], max_tokens=64, temperature=0.6, seed=7)
 
 
@@ -49,19 +52,16 @@ def asked(
     key: str | None = None,
     where: EndpointSpec | None = None,
 ) -> T:
+    spec = (where or endpoint(server)).model_copy(update={"key_variable": VARIABLE})
+
     async def main() -> T:
         async with ChatClient(
-            where or endpoint(server),
-            concurrency=2,
-            key=key,
-            sleep=time.sleep,
-            clock=time.clock,
-            now=time.now,
-            jitter=lambda: 1.0,
+            spec, concurrency=2, sleep=time.sleep, clock=time.clock, now=time.now
         ) as client:
             return await use(client)
 
-    return asyncio.run(main())
+    with mock.patch.dict(os.environ, {VARIABLE: key or ""}):
+        return asyncio.run(main())
 
 
 def complete(
@@ -450,12 +450,13 @@ def test_an_address_that_cannot_be_meant_is_refused(base_url: str, said: str) ->
     assert "secret" not in str(raised.value)
 
 
-def test_a_key_is_not_sent_unencrypted_except_to_this_machine() -> None:
-    ChatClient(EndpointSpec(base_url="http://127.0.0.1:8000/v1", model="m"), key=KEY)
-    elsewhere = EndpointSpec(base_url="http://gpu.example.org:8000/v1", model="m")
+def test_a_key_is_not_sent_unencrypted_except_to_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    elsewhere = EndpointSpec(base_url="http://gpu.example.org:8000/v1", model="m", key_variable=VARIABLE)
     ChatClient(elsewhere)
+    monkeypatch.setenv(VARIABLE, KEY)
+    ChatClient(elsewhere.model_copy(update={"base_url": "http://127.0.0.1:8000/v1"}))
     with pytest.raises(EndpointError, match="unencrypted"):
-        ChatClient(elsewhere, key=KEY)
+        ChatClient(elsewhere)
 
 
 def test_the_whole_address_may_be_given() -> None:

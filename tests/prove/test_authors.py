@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pipeline.endpoint.client import ChatClient, open_client
+from pipeline.endpoint.client import ChatClient
 from pipeline.endpoint.errors import Usage
 from pipeline.jobs.specs import EndpointSpec
 from pipeline.models.tactics.generate import Generator, load_generator
@@ -34,7 +34,7 @@ def written(*script: Reply, ask: WholeAsk = ASK, **part: Any) -> tuple[AuthorAns
     with ChatServer(script) as server:
 
         async def main() -> AuthorAnswers:
-            async with open_client(
+            async with ChatClient(
                 EndpointSpec(base_url=server.url, model="org/model", retries=0, **part)
             ) as client:
                 return await EndpointModel(client, whole_tokens=99).write(ask)
