@@ -22,6 +22,7 @@ from pipeline.models.retriever.config import Loss, RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import byte_ids, query_ids
 from pipeline.models.retriever.losses import row_losses
+from pipeline.models.retriever.replay import draw
 from pipeline.models.retriever.training import Parts
 from tests.support.retrieval import imports_of, write_dataset
 
@@ -230,25 +231,25 @@ def test_texts_are_cut_where_their_kind_is_cut(dataset: Path) -> None:
         assert batch.premise_mask[column].sum() == len(document) == 6
 
 
-class Replayed:
-    """Replays the steps of other batches, and those far ahead."""
+class InALoader(Batches):
+    """Batches that a training's own process never makes."""
 
-    def __init__(self, made: Batches) -> None:
-        self.made = made
-
-    def __call__(self, step: int, *, rank: int, world: int) -> Batch:
-        assert get_worker_info() is not None, "the training's own process draws nothing"
-        return self.made.at(100 + step, rank=rank, world=world)
+    def of(self, *given: Any, **settings: Any) -> Batch:
+        assert get_worker_info() is not None
+        return super().of(*given, **settings)
 
 
 def test_loader_processes_give_the_steps_in_order_with_what_each_replays(dataset: Path) -> None:
     made, other = batches(dataset), batches(dataset, seed=8)
-    parts = Parts(made, Replayed(other), 9)
+    config = RetrieverConfig(against_forgetting="replay", batch_size=4, max_epochs=9)
+    past = {"other": InALoader(other.corpus, other.examples, byte_ids, config)}
+    parts = Parts(made, past, config)
     drawn = list(DataLoader(parts, batch_size=None, sampler=range(2, 7), num_workers=2))
     assert [batch.pairs for batch in drawn] == [made.at(step).pairs for step in range(2, 7)]
+    again = {"other": Batches(other.corpus, other.examples, byte_ids, config)}
     for step, batch in enumerate(drawn, start=2):
         assert batch.replayed is not None
-        assert torch.equal(batch.replayed.premise_ids, other.at(100 + step).premise_ids)
+        assert torch.equal(batch.replayed.premise_ids, draw(again, config, step).premise_ids)
     moved = drawn[0].to("meta").replayed
     assert moved is not None
     assert moved.label.device.type == "meta", "it goes where its batch goes"
