@@ -468,7 +468,7 @@ MEASUREMENTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
 def about() -> dict[str, Any]:
     """Return the machine and the versions of the run."""
     facts = machine()
-    names = ("torch", "transformers", "pytorch-lightning")
+    names = ("torch", "transformers")
     return facts | {"packages": {name: metadata.version(name) for name in names}, "threads": 1}
 
 

@@ -34,7 +34,7 @@ from store.events.base import Digest, EventBody, Part
 from store.log.envelope import Expect, NewEvent
 from store.log.log import EventLog
 
-LIBRARIES = ("everlean", "torch", "transformers", "pytorch-lightning", "peft", "trl", "numpy")
+LIBRARIES = ("everlean", "torch", "transformers", "peft", "trl", "numpy")
 
 
 class Machine(Part):

@@ -105,7 +105,7 @@ def _full(text: str) -> str:
 
 _TO_ASK = ("torch", "transformers", "safetensors", "peft")
 _TO_TRAIN = {
-    "retriever": ("torch", "transformers", "pytorch_lightning", "safetensors", "yaml"),
+    "retriever": ("torch", "transformers", "safetensors", "yaml"),
     "tactics": (*_TO_ASK, "trl", "datasets", "accelerate"),
     "progress": _TO_ASK,
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -186,9 +185,7 @@ _KNOWN = (
 @contextmanager
 def quiet_libraries() -> Iterator[None]:
     """Limit the libraries to warnings that apply here; transformers draws no progress bars."""
-    fabric = logging.getLogger("lightning_fabric")
-    level, bars = fabric.level, transformers_logging.is_progress_bar_enabled()
-    fabric.setLevel(logging.WARNING)
+    bars = transformers_logging.is_progress_bar_enabled()
     if bars:
         transformers_logging.disable_progress_bar()
     try:
@@ -197,6 +194,5 @@ def quiet_libraries() -> Iterator[None]:
                 warnings.filterwarnings("ignore", message=message)
             yield
     finally:
-        fabric.setLevel(level)
         if bars:
             transformers_logging.enable_progress_bar()

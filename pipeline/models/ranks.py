@@ -5,13 +5,25 @@ Each takes its part of every step, the first one alone writes, and they agree on
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from pathlib import Path
+from subprocess import DEVNULL, Popen
+from threading import Thread
 from typing import TypeVar
+
+from pipeline.jobs.preemption import STATUS
 
 MEETING = "EVERLEAN_RANKS_FILE"
 """The variable with the path of the file where a job's processes meet: another program may take a port before."""
 A_DAY_S = 86_400.0
+_OWN_END_S = 30.0
 T = TypeVar("T")
 
 
@@ -33,8 +45,7 @@ def is_first() -> bool:
 
 
 def _rank() -> int:
-    # Lightning gives the processes it starts no RANK.
-    return int(os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")))
+    return int(os.environ.get("RANK", "0"))
 
 
 def join(device: str, *, timeout_s: float = A_DAY_S) -> None:
@@ -69,19 +80,58 @@ def leave() -> None:
         distributed.destroy_process_group()
 
 
-def start(count: int, kind: str, *, timeout_s: float) -> None:
-    """Start this very program again for each further process of a training, by Lightning, and meet them.
+def start(
+    helpers: list[Popen[bytes]], count: int, meeting: Path, launch: Callable[[dict[str, str]], Popen[bytes]]
+) -> None:
+    """Make this process the first of several, and start the others.
+
+    If one fails, this process ends with status 1, also while it waits for that one, unless it fails by itself.
 
     Args:
+        helpers: takes the others, each at once.
         count: of all.
-        kind: of their devices, "cuda" or "cpu".
-        timeout_s: the longest wait for another.
+        meeting: the path of a file that is not there.
+        launch: starts one, in this environment.
     """
-    from lightning_fabric import Fabric
-    from lightning_fabric.strategies.ddp import DDPStrategy
+    os.environ |= {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), MEETING: str(meeting)}
+    os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "RANK": "0", "LOCAL_RANK": "0"}
+    threads = {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1")}
+    for rank in map(str, range(1, count)):
+        helpers.append(launch({**os.environ, **threads, "RANK": rank, "LOCAL_RANK": rank}))
+        Thread(target=_watch, args=(helpers[-1], rank), daemon=True).start()
 
-    strategy = DDPStrategy(timeout=timedelta(seconds=timeout_s))
-    Fabric(accelerator=kind, devices=count, strategy=strategy).launch()
+
+def start_again(count: int) -> None:
+    """Start this very program again for each further process of a training; each goes to its own end."""
+    folder = Path(tempfile.mkdtemp(prefix="everlean-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    command = [sys.executable, *sys.orig_argv[1:]]
+    start([], count, folder / "ranks", lambda environment: Popen(command, stdin=DEVNULL, env=environment))
+
+
+def _watch(helper: Popen[bytes], rank: str) -> None:
+    status = helper.wait()
+    if world() == 1 or status in (0, STATUS):
+        return
+    # The reason is often this process's own, too.
+    time.sleep(_OWN_END_S)
+    if world() > 1:
+        print(  # noqa: T201 - the program's log
+            f"of the processes that learned together number {rank} ended with {status}: its reason is above",
+            file=sys.stderr,
+            flush=True,
+        )
+        os._exit(1)
+
+
+def stop(helpers: Sequence[Popen[bytes]]) -> None:
+    """Be alone again; the others end."""
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE", MEETING, "RANK", "LOCAL_RANK"):
+        os.environ.pop(name, None)
+    for one in helpers:
+        one.kill()
+    for one in helpers:
+        one.wait()
 
 
 def any_of(value: bool) -> bool:

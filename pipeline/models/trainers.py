@@ -39,12 +39,12 @@ from pipeline.models.chain import Chain, Step
 from pipeline.models.config import STRICT, Config, Device, PositiveNumber, ProgressConfig, TacticsConfig
 from pipeline.models.datasets import TaskData, exported_position
 from pipeline.models.errors import CheckpointError, ConfigError, DatasetError, NothingToLearnError
-from pipeline.models.libraries import DType, device_of, quiet_libraries
+from pipeline.models.libraries import DType, device_of
 from pipeline.models.measures import Evaluation
 from pipeline.models.model_files import Checkpoint, locked_folder, start_of
 from pipeline.models.progress.steps import read_dataset
 from pipeline.models.progress.training import ProgressTraining
-from pipeline.models.ranks import is_first, join, meet, of_first, start, world
+from pipeline.models.ranks import is_first, join, meet, of_first, start_again, world
 from pipeline.models.retriever.config import RetrieverConfig, TrainingConfig
 from pipeline.models.retriever.learning import learn, measure
 from pipeline.models.running import FitResult, Reports, Training, make_checkpoint, trackers
@@ -467,8 +467,7 @@ class RetrievalTrainer(RepositoryTrainer[RetrieverConfig]):
         """
         config = self.config
         if world() == 1 and config.num_gpus > 1 and device_of(config.device).type == "cuda":
-            with quiet_libraries():
-                start(config.num_gpus, "cuda", timeout_s=config.timeout_seconds)
+            start_again(config.num_gpus)
         join(config.device, timeout_s=config.timeout_seconds)
         return self._train(model_checkpoint_path or "", repos, database, Path(data_path))
 

@@ -1,4 +1,4 @@
-"""Python programs as processes of their own, for tests, without loading torch and Lightning anew: ten seconds of each.
+"""Python programs as processes of their own, for tests, without loading torch anew: ten seconds of each.
 
 done = programs.start(PROGRAM, folder_of_data, 3, folder=tmp_path / "said").wait()
 assert (done.returncode, done.stderr) == (0, "")
@@ -148,7 +148,7 @@ def forget_pytest() -> None:
         open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 - they last as long as the process
         for number, mode in enumerate("rww")
     )
-    # pytest's handlers keep records for itself. Lightning, which was loaded beside them, made none of its own.
+    # pytest's handlers keep records for itself.
     logging.getLogger().handlers[:] = [logging.StreamHandler(sys.stderr)]
     for logger in logging.root.manager.loggerDict.values():
         for handler in getattr(logger, "handlers", ()):

@@ -47,11 +47,11 @@ from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.retriever.config import TrainingConfig
 from pipeline.models.trainers import RetrievalTrainer
-from pipeline.models.libraries import quiet_libraries, tensors_digest
+from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever.batches import read_lesson
 from pipeline.models.retriever.encoder import save_encoder
 from pipeline.models.retriever.learning import learn
-from pipeline.models.ranks import join, start, world
+from pipeline.models.ranks import join, start_again, world
 from pipeline.models.running import Reports
 from tests.models.retriever.conftest import train_task
 from tests.models.retriever.test_processes import PREEMPTED_AFTER, UNEVEN
@@ -60,8 +60,7 @@ from store.leandojo import DynamicDatabase
 
 folder = Path(sys.argv[1])
 if world() == 1:
-    with quiet_libraries():
-        start(2, "cpu", timeout_s=60)
+    start_again(2)
 join("cpu", timeout_s=60)
 config = small_config(folder / "model", max_epochs=2)
 lesson = read_lesson(folder / "data", config)
