@@ -24,7 +24,7 @@ _CHOICE = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson(Generic[T]):
+class Selection(Generic[T]):
     """The rows of a training: the task's own, and replayed ones, each with its task's name."""
 
     own: tuple[T, ...]
@@ -40,7 +40,7 @@ class Lesson(Generic[T]):
         return dict(Counter(name for name, _ in self.replayed))
 
 
-def lesson(
+def select(
     task: str,
     own: Mapping[K, T],
     known: Collection[K] | None,
@@ -48,8 +48,8 @@ def lesson(
     config: RowsConfig,
     *,
     but: Collection[K] = (),
-) -> Lesson[T]:
-    """Return the rows to learn for a task. All rows are by content: none is learned twice.
+) -> Selection[T]:
+    """Select the rows to learn for a task. All rows are by content: none is learned twice.
 
     Args:
         task: its name.
@@ -71,7 +71,7 @@ def lesson(
             row for content, row in earlier[name]().items() if content not in learned and content not in but
         ]
         replayed += [(name, row) for row in chosen(left, math.ceil(wanted / len(names)), config.seed)]
-    return Lesson(tuple(learned.values()), tuple(chosen(replayed, wanted, config.seed)))
+    return Selection(tuple(learned.values()), tuple(chosen(replayed, wanted, config.seed)))
 
 
 def replayable(task: TaskData, earlier: Sequence[TaskData], config: Config) -> list[TaskData]:

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.models.config import ProgressConfig, RowsConfig, TacticsConfig
 from pipeline.models.errors import ConfigError
-from pipeline.models.replay import Lesson, lesson
+from pipeline.models.replay import Selection, select
 
 CONFIG = TacticsConfig(batch_size=2, replay_share=0.5)
 
@@ -22,13 +22,13 @@ def rows(name: str, count: int) -> dict[str, str]:
 
 def learn(
     name: str, count: int, config: RowsConfig = CONFIG, *, but: tuple[str, ...] = (), **earlier: int
-) -> Lesson[str]:
+) -> Selection[str]:
     """Choose the rows of a repository that has so many, after repositories that had so many."""
     read: Mapping[str, partial[dict[str, str]]] = {
         one: partial(rows, one, had) for one, had in earlier.items()
     }
     known = rows(name, earlier[name]) if name in earlier else None
-    return lesson(name, rows(name, count), known, read, config, but=but)
+    return select(name, rows(name, count), known, read, config, but=but)
 
 
 def test_a_first_task_is_learned_whole() -> None:

@@ -37,7 +37,7 @@ _HELD_OUT = 0.2
 """The share of the proofs for choosing the best epoch, if none is on the val side."""
 
 
-def lesson(
+def select_rows(
     task: TaskData, config: ProgressConfig, earlier: Sequence[TaskData] = ()
 ) -> tuple[Dataset, dict[str, int]]:
     """Return the rows to learn for a task, the replayed ones last, and the number of replayed rows of each task.
@@ -45,7 +45,7 @@ def lesson(
     Args:
         task: with a dataset in LeanDojo's form.
         config: has the share of replayed rows.
-        earlier: the tasks to replay (`pipeline.models.replay.lesson`).
+        earlier: the tasks to replay (`pipeline.models.replay.select`).
 
     Raises:
         DatasetError: a dataset cannot be used. NothingToLearnError: it has no step on the training side.
@@ -62,8 +62,8 @@ def lesson(
         train, held_out = ({row.step: row for row in part} for part in (parts.train, parts.held_out))
     rows_of = {one.name: partial(read, one, "train") for one in earlier}
     known = rows_of[task.name]() if task.name in rows_of else None
-    given = replay.lesson(task.name, train, known, rows_of, config, but=held_out)
-    return Dataset(given.rows, tuple(held_out.values())), given.counts()
+    selection = replay.select(task.name, train, known, rows_of, config, but=held_out)
+    return Dataset(selection.rows, tuple(held_out.values())), selection.counts()
 
 
 class ProgressJob(TrainingJob[ProgressConfig, ProgressModel]):
@@ -93,7 +93,7 @@ class ProgressJob(TrainingJob[ProgressConfig, ProgressModel]):
 
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
         config = self.config
-        data, replayed = lesson(task, config, self.replayed)
+        data, replayed = select_rows(task, config, self.replayed)
         step = self.chain.step(task, config, parent=self.order.parent, data=data.digest)
         reports = Reports.of_job(on_step, self.tensorboard)
         return make_checkpoint(

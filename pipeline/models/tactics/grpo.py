@@ -36,7 +36,7 @@ from pipeline.models.model_files import Checkpoint
 from pipeline.models.ranks import is_first, of_first, world
 from pipeline.models.running import NO_REPORTS, FitResult, Reports, Saves, make_checkpoint
 from pipeline.models.tactics.goals import SourcePlaces
-from pipeline.models.tactics.job import TacticsJob, premised
+from pipeline.models.tactics.job import TacticsJob, describe_premises
 from pipeline.models.tactics.models import TacticModel
 from pipeline.models.tactics.prompt import thinking
 from pipeline.models.tactics.reward import FINISHERS, CompletionRow, LeanReward
@@ -281,6 +281,6 @@ class GrpoJob(TacticsJob):
 
         def rows() -> tuple[Sequence[Row], dict[str, Any]]:
             shown = premises.shown(read, task)
-            return shown, {**about, **premised(premises, shown)}
+            return shown, {**about, **describe_premises(premises, shown)}
 
         return make_checkpoint(self.chain, step, begin, rows)

@@ -31,7 +31,7 @@ from pipeline.models.errors import NothingToLearnError
 from pipeline.models.libraries import device_of, inference_dtype
 from pipeline.models.measures import Evaluation, by_theorem, summarise
 from pipeline.models.model_files import Checkpoint
-from pipeline.models.replay import Lesson, replayable
+from pipeline.models.replay import Selection, replayable
 from pipeline.models.running import Reports, make_checkpoint
 from pipeline.models.tactics.accepted import AcceptedProofs, count_proofs, read_accepted
 from pipeline.models.tactics.generate import Generator
@@ -98,15 +98,15 @@ def sampled(rows: Sequence[Row], most: int, seed: int) -> tuple[Row, ...]:
     return tuple(rows[number] for number in sorted(numbers[:most]))
 
 
-def lesson(
+def select_rows(
     task: TaskData, config: TacticsConfig, earlier: Sequence[TaskData] = ()
-) -> tuple[Lesson[Row], dict[str, Any]]:
+) -> tuple[Selection[Row], dict[str, Any]]:
     """Return the rows to learn for a task and to replay, and a checkpoint's description of them.
 
     Args:
         task: with a dataset in LeanDojo's form, and accepted proofs beside it.
         config: has the share of replayed rows.
-        earlier: the tasks to replay (`pipeline.models.replay.lesson`). With LoRA by repository no other is replayed.
+        earlier: the tasks to replay (`pipeline.models.replay.select`). With LoRA by repository no other is replayed.
 
     Raises:
         LearningError: a dataset cannot be used.
@@ -125,7 +125,7 @@ def lesson(
 
     names = before if config.lora_by_repository else {**before, **ours.rows}
     read = read_rows(task.dataset / config.split / "train.json")
-    given = replay.lesson(
+    selection = replay.select(
         task.name,
         _by_content((*read.rows, *ours.rows.get(task.name, ()))),
         rows_of(task.name, read_accepted(before[task.name])) if task.name in before else None,
@@ -134,12 +134,12 @@ def lesson(
         config,
     )
     about = {
-        "steps": len(given.own),
+        "steps": len(selection.own),
         "skipped": dict(read.skipped),
-        "accepted": {"proofs": count_proofs(given.rows), "left_out": dict(ours.left_out)},
-        "replayed": given.counts(),
+        "accepted": {"proofs": count_proofs(selection.rows), "left_out": dict(ours.left_out)},
+        "replayed": selection.counts(),
     }
-    return given, about
+    return selection, about
 
 
 def _by_content(rows: Sequence[Row]) -> dict[tuple[str, str], Row]:
@@ -150,25 +150,25 @@ def _by_content(rows: Sequence[Row]) -> dict[tuple[str, str], Row]:
     return found
 
 
-def shown(
-    given: Lesson[Row],
+def show_premises(
+    selection: Selection[Row],
     premises: RowPremises,
     task: TaskData,
     config: TacticsConfig,
     earlier: Sequence[TaskData],
 ) -> tuple[Row, ...]:
-    """Return all rows of a lesson with premises of their own repositories, as far as these have datasets."""
+    """Return all rows of a selection with premises of their own repositories, as far as these have datasets."""
     tasks = {one.name: one for one in earlier}
-    result = premises.shown(given.own, task, dropout=config.premise_dropout, seed=config.seed)
-    for name in given.counts():
-        rows = tuple(row for of, row in given.replayed if of == name)
+    result = premises.shown(selection.own, task, dropout=config.premise_dropout, seed=config.seed)
+    for name in selection.counts():
+        rows = tuple(row for of, row in selection.replayed if of == name)
         if name in tasks:
             rows = premises.shown(rows, tasks[name], dropout=config.premise_dropout, seed=config.seed)
         result += rows
     return result
 
 
-def premised(premises: RowPremises, shown: Sequence[Row]) -> dict[str, Any]:
+def describe_premises(premises: RowPremises, shown: Sequence[Row]) -> dict[str, Any]:
     """Return a checkpoint's description of the premises of its rows."""
     return {"premises": {"of": premises.name, "rows": sum(bool(row.premises) for row in shown)}}
 
@@ -197,8 +197,8 @@ class TacticsJob(TrainingJob[TacticsConfig, TacticModel]):
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
         config, premises = self.config, self._premises
         earlier = self.replayed
-        given, about = lesson(task, config, earlier)
-        data = digest_of(given.rows)
+        selection, about = select_rows(task, config, earlier)
+        data = digest_of(selection.rows)
         if premises.name:
             data = hashlib.sha256(f"{data} {premises.name}".encode()).hexdigest()
         step = self.chain.step(task, config, parent=self.order.parent, data=data)
@@ -206,8 +206,8 @@ class TacticsJob(TrainingJob[TacticsConfig, TacticModel]):
         begin = partial(FineTuning, config, step.start, reports)
 
         def learned() -> tuple[Sequence[Row], dict[str, Any]]:
-            rows = shown(given, premises, task, config, earlier)
-            return rows, {"rows": about, **premised(premises, rows)}
+            rows = show_premises(selection, premises, task, config, earlier)
+            return rows, {"rows": about, **describe_premises(premises, rows)}
 
         return make_checkpoint(self.chain, step, begin, learned)
 

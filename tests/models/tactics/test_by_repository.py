@@ -22,7 +22,7 @@ from pipeline.models.errors import ConfigError, ModelError
 from pipeline.models.model_files import Checkpoint, file_digest, files_in
 from pipeline.models.tactics.accepted import AcceptedProofs, write_accepted
 from pipeline.models.tactics.generate import load_generator
-from pipeline.models.tactics.job import TacticsJob, lesson
+from pipeline.models.tactics.job import TacticsJob, select_rows
 from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Decoding, Request
 from pipeline.models.tactics.rows import Row
@@ -185,10 +185,10 @@ def test_nothing_of_other_repositories_is_replayed(tmp_path: Path, learned: Lear
     one, two = (task(tmp_path, name, states=("⊢ p", "⊢ q")) for name in (ONE, TWO))
     write_accepted(two.dataset, AcceptedProofs({ONE: ACCEPTED, TWO: ACCEPTED}))
     before = TaskData(TWO, learned.tasks[1].dataset)
-    alone, _ = lesson(two, learned.config, [one, before])
+    alone, _ = select_rows(two, learned.config, [one, before])
     assert {name for name, _ in alone.replayed} == {TWO}
     assert [row.proof for row in alone.own].count("p" * 16) == 1
-    shared, _ = lesson(two, replace(learned.config, lora_by_repository=False), [one, before])
+    shared, _ = select_rows(two, replace(learned.config, lora_by_repository=False), [one, before])
     assert {name for name, _ in shared.replayed} == {ONE, TWO}
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from pipeline.models.config import TacticsConfig
 from pipeline.models.datasets import TaskData
-from pipeline.models.replay import Lesson
+from pipeline.models.replay import Selection
 from pipeline.models.tactics.accepted import AcceptedProofs, write_accepted
-from pipeline.models.tactics.job import lesson, shown
+from pipeline.models.tactics.job import select_rows, show_premises
 from pipeline.models.tactics.rows import Row, RowPremises
 from tests.support.retrieval import step, theorem
 
@@ -54,8 +54,10 @@ def ours(*of: tuple[str, int]) -> AcceptedProofs:
     )
 
 
-def rows_for(task: TaskData, earlier: Sequence[TaskData] = (), config: TacticsConfig = CONFIG) -> Lesson[Row]:
-    given, _ = lesson(task, config, earlier)
+def rows_for(
+    task: TaskData, earlier: Sequence[TaskData] = (), config: TacticsConfig = CONFIG
+) -> Selection[Row]:
+    given, _ = select_rows(task, config, earlier)
     return given
 
 
@@ -64,7 +66,7 @@ def of_proofs(rows: Sequence[Row]) -> list[str]:
 
 
 def test_our_own_accepted_proofs_are_rows_of_the_task_and_say_so(tmp_path: Path) -> None:
-    given, about = lesson(task(tmp_path, "A", 5, proofs=ours(("A", 2), ("B", 1))), CONFIG)
+    given, about = select_rows(task(tmp_path, "A", 5, proofs=ours(("A", 2), ("B", 1))), CONFIG)
     assert of_proofs(given.own) == ["A-0", "A-1"]
     assert about["accepted"] == {"proofs": 3, "left_out": {"held_out": 1}}
     assert (about["steps"], about["replayed"]) == (7, {"B": 1})
@@ -104,7 +106,7 @@ def test_rows_have_the_premises_of_their_own_repositories(tmp_path: Path) -> Non
     earlier = [task(tmp_path, "Old", 6)]
     given = rows_for(new, earlier)
     premises = RowPremises("r", lambda task: lambda rows: [(task.dataset.name,)] * len(rows))
-    rows = shown(given, premises, new, replace(CONFIG, premise_dropout=0.0), earlier)
+    rows = show_premises(given, premises, new, replace(CONFIG, premise_dropout=0.0), earlier)
     assert {(row.path, row.premises) for row in rows} == {
         ("New.lean", ("New-6",)),
         ("Old.lean", ("Old-6",)),
