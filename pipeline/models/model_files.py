@@ -46,7 +46,7 @@ MODEL_FILES = (
         "vocab.*",
         "merges.txt",
     ),
-    *("spiece.model", "training_args.bin", "prompt.json", CURVE, DESCRIPTION),
+    *("spiece.model", "training_args.bin", CURVE, DESCRIPTION),
 )
 _NO_START = (DESCRIPTION, CURVE, "training_args.bin")
 

@@ -21,7 +21,7 @@ from typer.testing import CliRunner
 from daemon.cli.app import build
 from daemon.leandojo import ExternalAgent
 from daemon.leandojo.names import run_script
-from pipeline.models.tactics.models import Lengths
+from pipeline.models.tactics.models import read_model
 from store.leandojo import DynamicDatabase
 from tests.support.chat_server import ChatServer, Says
 from tests.support.daemon.traced_project import KEY, TracedProject
@@ -172,7 +172,7 @@ def test_lean_agent(
     study: TracedProject, retriever: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     generator = make_tiny_seq2seq(tmp_path / "generator", d_model=16, layers=1)
-    Lengths(prompt=256, answer=8).save(generator)
+    read_model(generator, max_seq_len=256).tokenizer.save_pretrained(generator)
     text = study.config.read_text().replace("[prove.generator]", f'[prove.generator]\nmodel = "{generator}"')
     study.config.write_text(text + RETRIEVER.format(retriever=retriever))
     run("lean_agent", study, tmp_path)

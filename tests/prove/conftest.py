@@ -45,7 +45,7 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
         loss.backward()
         optimizer.step()
     model.save_pretrained(folder)
-    made.lengths.save(folder)
+    made.tokenizer.save_pretrained(folder)
     return folder
 
 

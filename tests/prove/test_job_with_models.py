@@ -118,7 +118,6 @@ def test_a_sorry_is_searched_with_its_repository_s_own_adapter(tmp_path: Path, l
                 weights.data.fill_(0.3)
         adapted.save_pretrained(adapters / name)
         base.tokenizer.save_pretrained(adapters / name)
-        base.lengths.save(adapters / name)
     describe(adapters.parent, adapters={"host/a/knows": "knows", "host/a/other": "knows-nothing"})
     generator = {"path": str(adapters.parent), "device": "cpu", "candidates": 2}
 

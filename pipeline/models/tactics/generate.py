@@ -56,7 +56,7 @@ class Generator:
             assert isinstance(model, TacticModel)
             loop = TransformersLoop(model)
         self.prompts = model.prompts
-        self.lengths = model.lengths
+        self._answer_length = model.answer_length
         self.positions = loop.positions
         self._loop = loop
         self._tokenizer = model.tokenizer
@@ -82,7 +82,7 @@ class Generator:
         result: dict[Prompt, list[Completion]] = {}
         for decoding, members in groups.items():
             beginning = self._beginning(decoding.prefix)
-            whole = self.lengths.answer if decoding.max_tokens is None else decoding.max_tokens
+            whole = self._answer_length if decoding.max_tokens is None else decoding.max_tokens
             if len(beginning) >= whole:
                 raise PrefixTooLongError(
                     f"the prefix has {len(beginning)} tokens, and an answer of this model has {whole} at most"

@@ -169,7 +169,7 @@ class RewardTraining(FineTuning):
             "per_device_train_batch_size": grpo.batch_size // world(),
             "gradient_accumulation_steps": batches,
             "num_generations": grpo.num_generations,
-            "max_completion_length": self.found.lengths.answer,
+            "max_completion_length": self.found.answer_length,
             "chat_template_kwargs": thinking(False),
             "temperature": grpo.temperature,
             "beta": grpo.kl_beta,

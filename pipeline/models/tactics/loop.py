@@ -42,7 +42,7 @@ class TransformersLoop:
         self._model: Any = model.model.get_base_model() if isinstance(model.model, PeftModel) else model.model
         self._model.eval()
         limit = getattr(self._model.config, "max_position_embeddings", None)
-        self.positions = int(limit) if limit else model.lengths.prompt + model.lengths.answer
+        self.positions = int(limit) if limit else model.max_seq_len
         self._encodes = model.prompts.kind == "seq2seq"
         self._pad = int(model.tokenizer.pad_token_id)
         self.ends = ends_of(self._model, model.prompts.end)

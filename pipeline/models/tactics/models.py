@@ -1,12 +1,11 @@
 """Load tactic models: a folder or hub name of a causal model, of an encoder-decoder, or of a LoRA adapter.
 
-A trainer's folder also has the lengths of its prompts (`PROMPT`), so that prompts are built as in training.
+A trainer's tokenizer also has its `max_seq_len`, so that prompts are built as in training.
 """
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,53 +24,33 @@ from pipeline.models.errors import ModelError
 from pipeline.models.libraries import load_tokenizer, load_weights, loading
 from pipeline.models.tactics.prompt import Kind, Prompts
 
-PROMPT = "prompt.json"
 MAX_SEQ_LEN = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Lengths:
-    """The most tokens of a prompt and of an answer, a quarter of the whole."""
-
-    prompt: int
-    answer: int
-
-    def save(self, folder: Path) -> None:
-        (folder / PROMPT).write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
-
-    @classmethod
-    def read(cls, folder: Path) -> Lengths | None:
-        """Return a folder's lengths; None if it has none.
-
-        Raises:
-            ModelError: it cannot be read.
-        """
-        path = folder / PROMPT
-        try:
-            result = json.loads(path.read_text(encoding="utf-8"))
-            return cls(int(result["prompt"]), int(result["answer"]))
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ModelError(
-                f"{path} cannot be read ({error}). Restore it, or remove it: prompts then have the usual length"
-            ) from error
+_OF_TRAINING = "everlean_max_seq_len"
+"""In a tokenizer's configuration."""
 
 
 @dataclass(frozen=True, slots=True)
 class UnloadedModel:
-    """A model without its weights, ready for prompts. `base` is the model below an adapter, else its own `name`."""
+    """A model without its weights, ready for prompts. `base` is the model below an adapter, else its own `name`.
+
+    A quarter of `max_seq_len` tokens are the answer's, the rest the prompt's.
+    """
 
     name: str
     tokenizer: PreTrainedTokenizerBase
     prompts: Prompts
-    lengths: Lengths
+    max_seq_len: int
     config: Any
     base: str
 
     @property
     def is_adapter(self) -> bool:
         return self.base != self.name
+
+    @property
+    def answer_length(self) -> int:
+        """The most tokens of an answer, its end mark included."""
+        return self.max_seq_len // 4
 
     def count_weights(self) -> int:
         """Return the number of its weights, from its configuration alone.
@@ -125,7 +104,9 @@ def load_model(
         if read.is_adapter:
             whole = PeftModel.from_pretrained(whole, str(model), is_trainable=trainable)
     whole.to(device)
-    return TacticModel(read.name, read.tokenizer, read.prompts, read.lengths, read.config, read.base, whole)
+    return TacticModel(
+        read.name, read.tokenizer, read.prompts, read.max_seq_len, read.config, read.base, whole
+    )
 
 
 def read_model(model: str | Path, *, max_seq_len: int | None = None) -> UnloadedModel:
@@ -134,20 +115,13 @@ def read_model(model: str | Path, *, max_seq_len: int | None = None) -> Unloaded
     with loading(str(model), model):
         base = base_of(model)
         config = AutoConfig.from_pretrained(base)
-    lengths = _lengths(Path(model), config, max_seq_len)
+    most = max_seq_len or tokenizer.init_kwargs.get(_OF_TRAINING, MAX_SEQ_LEN)
+    most = min(most, getattr(config, "max_position_embeddings", None) or most)
+    tokenizer.init_kwargs[_OF_TRAINING] = most
     kind: Kind = "seq2seq" if config.is_encoder_decoder else "causal"
-    prompts = Prompts(tokenizer, kind, max_length=lengths.prompt)
-    return UnloadedModel(str(model), tokenizer, prompts, lengths, config, base)
+    prompts = Prompts(tokenizer, kind, max_length=most - most // 4)
+    return UnloadedModel(str(model), tokenizer, prompts, most, config, base)
 
 
 def _family(config: Any) -> Any:
     return AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
-
-
-def _lengths(path: Path, config: Any, max_seq_len: int | None) -> Lengths:
-    if max_seq_len is None and (trained := Lengths.read(path)) is not None:
-        return trained
-    wanted = MAX_SEQ_LEN if max_seq_len is None else max_seq_len
-    positions = getattr(config, "max_position_embeddings", None)
-    most = wanted if positions is None else min(wanted, positions)
-    return Lengths(most - most // 4, most // 4)

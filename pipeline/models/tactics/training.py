@@ -109,8 +109,10 @@ class FineTuning(Training[TacticsConfig]):
             max_seq_len=config.max_seq_len,
             trainable=True,
         )
-        if (most := found.lengths.prompt + found.lengths.answer) < config.max_seq_len:
-            self.reports.say(f"{start} takes {most} tokens, which is less than max_seq_len: so many it is")
+        if found.max_seq_len < config.max_seq_len:
+            self.reports.say(
+                f"{start} takes {found.max_seq_len} tokens, which is less than max_seq_len: so many it is"
+            )
         return found
 
     def _adapted(self, kind: PeftConfig) -> TacticModel:
@@ -123,7 +125,7 @@ class FineTuning(Training[TacticsConfig]):
         return replace(found, name=f"a new adapter of {found.base}", model=adapted)
 
     def fit(self, rows: Sequence[Row], saves: Saves) -> FitResult:
-        most = self.found.lengths.answer
+        most = self.found.answer_length
         examples = encode(rows, self.found.prompts, answer_length=most)
         dropped = len(rows) - len(examples)
         if not examples:
@@ -156,7 +158,6 @@ class FineTuning(Training[TacticsConfig]):
 
     def write(self, folder: Path) -> None:
         super().write(folder)
-        self.found.lengths.save(folder)
         # An empty model card from PEFT.
         (folder / "README.md").unlink(missing_ok=True)
 

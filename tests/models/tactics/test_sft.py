@@ -33,7 +33,7 @@ def rows(*pairs: tuple[str, str]) -> list[Row]:
 
 def loss_of(found: TacticModel, of: list[Row]) -> float:
     """Return a model's loss on rows."""
-    examples = encode(of, found.prompts, answer_length=found.lengths.answer)
+    examples = encode(of, found.prompts, answer_length=found.answer_length)
     with torch.inference_mode():
         return float(found.model(**collated(examples, pad=int(found.tokenizer.pad_token_id))).loss)
 
@@ -49,7 +49,7 @@ def test_the_loss_is_on_the_tactic_and_its_end_mark_alone(training: Training, sa
     made = training()
     found = made.found
     data = rows(("h : p\n⊢ p", "exact h"), ("⊢ q", MULTI_LINE))
-    examples = encode(data, found.prompts, answer_length=found.lengths.answer)
+    examples = encode(data, found.prompts, answer_length=found.answer_length)
     assert len(examples) == len(data)
     # Down to the batch that the loss is taken of.
     (batch,) = made.trainer(examples, saves).get_train_dataloader()
@@ -71,9 +71,9 @@ def test_the_loss_is_on_the_tactic_and_its_end_mark_alone(training: Training, sa
 def test_the_model_is_trained_on_the_very_prompt_that_it_is_asked_with(training: Training) -> None:
     found = training().found
     state = "\n".join([*(f"h{number} : p" for number in range(200)), "⊢ goal"])
-    (example,) = encode(rows((state, "simp")), found.prompts, answer_length=found.lengths.answer)
+    (example,) = encode(rows((state, "simp")), found.prompts, answer_length=found.answer_length)
     assert example["input_ids"] == found.prompts.ids(state) + found.prompts.answer_ids("simp")
-    assert len(found.prompts.ids(state)) <= found.lengths.prompt == 300
+    assert len(found.prompts.ids(state)) <= found.prompts.max_length == 300
 
 
 def test_a_tactic_that_is_too_long_is_dropped_counted_and_said(training: Training, saves: Saves) -> None:
@@ -182,8 +182,8 @@ def test_a_model_without_a_chat_template_keeps_the_one_of_its_training(
 def test_a_model_with_fewer_positions_than_max_seq_len_gets_what_it_takes(
     causal: Path, training: Training, said: list[str]
 ) -> None:
-    lengths = training(max_seq_len=4096).found.lengths
-    assert (lengths.prompt, lengths.answer) == (300, 100)
+    found = training(max_seq_len=4096).found
+    assert (found.prompts.max_length, found.answer_length) == (300, 100)
     assert said == [f"{causal} takes 400 tokens, which is less than max_seq_len: so many it is"]
 
 

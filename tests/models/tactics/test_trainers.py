@@ -102,7 +102,7 @@ def test_each_repository_leaves_a_whole_model_that_anyone_can_load(
     assert read_checkpoint(folder) == second
     assert [name.partition("@")[2][0] for name in second.learned] == ["3", "5"]
     assert second.files.keys() == {path.name for path in folder.iterdir()} - {"checkpoint.json"}
-    assert load_model(folder).lengths.prompt == 300
+    assert load_model(folder).prompts.max_length == 300
     assert checkpoints(folder) == [second.checkpoint], "the earlier model is replaced"
     assert sum(" rows, " in line for line in said) == 2
 
