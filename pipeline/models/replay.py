@@ -74,14 +74,12 @@ def select(
     return Selection(tuple(learned.values()), tuple(chosen(replayed, wanted, config.seed)))
 
 
-def replayable(task: TaskData, earlier: Sequence[TaskData], config: Config) -> list[TaskData]:
-    """Return the earlier tasks to replay in a task's training: with LoRA by repository, those of its own repository."""
-    return [one for one in earlier if one.name == task.name or not config.lora_by_repository]
+def replayable(task: TaskData, earlier: Sequence[TaskData], config: Config) -> dict[str, TaskData]:
+    """Return the earlier tasks to replay in a task's training, by name; of several versions of a repository the last.
 
-
-def version_before(task: TaskData, earlier: Sequence[TaskData]) -> TaskData | None:
-    """Return the last earlier version of a task: the same repository before it grew."""
-    return next((one for one in reversed(earlier) if one.name == task.name), None)
+    With LoRA by repository it is the earlier version of the task alone.
+    """
+    return {one.name: one for one in earlier if one.name == task.name or not config.lora_by_repository}
 
 
 def chosen(rows: Sequence[T], most: int, seed: int) -> Sequence[T]:

@@ -21,7 +21,7 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.errors import NothingToLearnError
 from pipeline.models.measures import METRICS, RETRIEVED, Evaluation, by_theorem, rate, summarise
 from pipeline.models.model_files import Checkpoint
-from pipeline.models.replay import replayable, version_before
+from pipeline.models.replay import replayable
 from pipeline.models.retriever.baselines import BM25, MePo, fused
 from pipeline.models.retriever.batches import (
     Lesson,
@@ -57,13 +57,13 @@ def plan(
     Raises:
         LearningError: the dataset or the parent cannot be used.
     """
-    earlier = replayable(task, earlier, config)
-    before = version_before(task, earlier) if config.only_new else None
+    tasks = replayable(task, earlier, config)
+    before = tasks.get(task.name) if config.only_new else None
     lesson = read_lesson(task.dataset, config, learned=None if before is None else before.dataset)
     wanted = "replay" in config.ways and config.replay_share > 0
     wanted |= "ewc" in config.ways and config.lambda_value > 0
     # An earlier version learned again as a whole has its rows in training.
-    replayed = [one for one in earlier if one.name != task.name or lesson.only_new]
+    replayed = [one for name, one in tasks.items() if name != task.name or lesson.only_new]
     rows = choose(replayed, config) if wanted else {}
     return chain.step(task, config, parent=parent, data=_data_digest(lesson, rows)), lesson, rows
 

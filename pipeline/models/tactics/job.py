@@ -21,6 +21,7 @@ import hashlib
 import time
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 from pipeline.jobs.protocol import JobSpec, Reporter
@@ -113,22 +114,24 @@ def select_rows(
     """
     # The sides of novel_premises follow from the premises of a trace.
     ours = read_accepted(task.dataset) if config.split == "random" else AcceptedProofs()
-    before = {one.name: one.dataset for one in replayable(task, earlier, config)}
+    before, side = replayable(task, earlier, config), Path(config.split, "train.json")
 
     def rows_of(name: str, accepted: AcceptedProofs) -> dict[tuple[str, str], Row]:
         """Return an earlier task's rows with accepted proofs; a repository may have these alone."""
+        own = accepted.rows.get(name, ())
+        if name not in before:
+            return _by_content(own)
         try:
-            traced = read_rows(before[name] / config.split / "train.json").rows if name in before else ()
+            return _by_content((*read_rows(before[name].dataset / side).rows, *own))
         except NothingToLearnError:
-            traced = ()
-        return _by_content((*traced, *accepted.rows.get(name, ())))
+            return _by_content(own)
 
-    names = before if config.lora_by_repository else {**before, **ours.rows}
-    read = read_rows(task.dataset / config.split / "train.json")
+    names = before if config.lora_by_repository else (*before, *ours.rows)
+    read = read_rows(task.dataset / side)
     selection = replay.select(
         task.name,
         _by_content((*read.rows, *ours.rows.get(task.name, ()))),
-        rows_of(task.name, read_accepted(before[task.name])) if task.name in before else None,
+        rows_of(task.name, read_accepted(before[task.name].dataset)) if task.name in before else None,
         # Accepted proofs as the log has them now: one refuted since is not replayed.
         {name: partial(rows_of, name, ours) for name in names},
         config,
