@@ -285,10 +285,6 @@ def load_retriever(
     return Retriever(encoder.eval(), tokens, *lengths, adapters=adapters_of(model))
 
 
-_SCORES_AT_ONCE = 1 << 24
-"""Scores in memory at a time: 64 MiB of float32."""
-
-
 def top_k(
     queries: Tensor, documents: Tensor, allowed: Tensor, k: int
 ) -> list[tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]]:
@@ -306,22 +302,20 @@ def top_k(
     n, p = len(queries), len(documents)
     if p == 0 or k <= 0:
         return [(np.empty(0, np.int64), np.empty(0, np.float32)) for _ in range(n)]
+    # Under the autocast of a validation scores would be bfloat16, with ties among most of the best.
+    with torch.autocast(queries.device.type, enabled=False), exact_float32():
+        scores = (queries @ documents.T).float()
+    if bool(torch.isnan(scores).any()):
+        raise DivergedError(
+            "scores are no numbers: the encoder's weights are damaged or have diverged. Take another checkpoint"
+        )
+    scores.masked_fill_(~allowed, -torch.inf)
+    # `topk` breaks ties in no fixed order, but its k-th value is exact: all scores from there on are candidates.
+    least = scores.topk(min(k, p), dim=1).values[:, -1]
     found = []
-    rows = max(1, _SCORES_AT_ONCE // p)
-    for start in range(0, n, rows):
-        # Under the autocast of a validation scores would be bfloat16, with ties among most of the best.
-        with torch.autocast(queries.device.type, enabled=False), exact_float32():
-            scores = (queries[start : start + rows] @ documents.T).float()
-        if bool(torch.isnan(scores).any()):
-            raise DivergedError(
-                "scores are no numbers: the encoder's weights are damaged or have diverged. Take another checkpoint"
-            )
-        scores.masked_fill_(~allowed[start : start + rows], -torch.inf)
-        # `topk` breaks ties in no fixed order, but its k-th value is exact: all scores from there on are candidates.
-        least = scores.topk(min(k, p), dim=1).values[:, -1:]
-        for row in range(len(scores)):
-            places = torch.nonzero((scores[row] >= least[row]) & (scores[row] > -torch.inf)).squeeze(1)
-            values = scores[row, places]
-            order = torch.argsort(values, descending=True, stable=True)[:k]
-            found.append((places[order].cpu().numpy(), values[order].cpu().numpy()))
+    for row, lowest in zip(scores, least, strict=True):
+        places = torch.nonzero((row >= lowest) & (row > -torch.inf)).squeeze(1)
+        values = row[places]
+        order = torch.argsort(values, descending=True, stable=True)[:k]
+        found.append((places[order].cpu().numpy(), values[order].cpu().numpy()))
     return found

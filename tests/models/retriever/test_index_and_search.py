@@ -247,13 +247,6 @@ def test_a_process_that_is_killed_while_it_adds_and_two_at_once_leave_each_vecto
     assert torch.allclose(torch.tensor(found), embed_texts(encoder, byte_ids, texts, 64), atol=1e-5)
 
 
-def test_the_search_is_brute_force_also_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(3)
-    queries = rng.integers(-2, 3, size=(9, 4)).astype(np.float32)
-    documents = rng.integers(-2, 3, size=(50, 4)).astype(np.float32)
-    allowed = rng.random((9, 50)) < 0.3
-    monkeypatch.setattr("pipeline.models.retriever.index._SCORES_AT_ONCE", 120)
-    found = top_k(torch.tensor(queries), torch.tensor(documents), torch.tensor(allowed), 20)
-    assert [indices.tolist() for indices, _ in found] == brute_force(queries, documents, allowed, 20)
-    nothing = top_k(torch.tensor(queries), torch.empty(0, 4), torch.empty(9, 0, dtype=torch.bool), 5)
-    assert [len(indices) for indices, _ in nothing] == [0] * 9
+def test_without_documents_nothing_is_found() -> None:
+    nothing = top_k(torch.ones(2, 4), torch.empty(0, 4), torch.empty(2, 0, dtype=torch.bool), 5)
+    assert [len(indices) for indices, _ in nothing] == [0, 0]
