@@ -1,6 +1,6 @@
-"""A double of vLLM 0.32's Python interface: the same names and signatures, over a model that transformers loads.
+"""A double of the part of vLLM 0.32's Python interface in use, by its names, over a model that transformers loads.
 
-It takes what the real one takes, by name, and refuses what that refuses; `LLM.made` and `LLM.asked` say what was asked.
+It refuses what the real one refuses; `LLM.made` and `LLM.asked` say what was asked.
 """
 
 from __future__ import annotations
@@ -25,23 +25,12 @@ _ENGINE = {"enable_prefix_caching", "enable_lora", "max_lora_rank"}
 @dataclass
 class SamplingParams:
     n: int = 1
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
     temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
     seed: int | None = None
-    stop: str | list[str] | None = None
     stop_token_ids: list[int] | None = None
-    ignore_eos: bool = False
     max_tokens: int | None = 16
-    min_tokens: int = 0
     logprobs: int | None = None
-    prompt_logprobs: int | None = None
     detokenize: bool = True
-    skip_special_tokens: bool = True
 
     def __post_init__(self) -> None:
         if self.temperature == 0 and self.n > 1:
@@ -57,8 +46,6 @@ class LoRARequest:
     lora_name: str
     lora_int_id: int
     lora_path: str = ""
-    base_model_name: str | None = None
-    load_inplace: bool = False
 
     def __post_init__(self) -> None:
         if self.lora_int_id < 1:
@@ -68,13 +55,9 @@ class LoRARequest:
 
 @dataclass
 class CompletionOutput:
-    index: int
-    text: str
     token_ids: Sequence[int]
     cumulative_logprob: float | None
-    logprobs: object
     finish_reason: str | None = None
-    stop_reason: int | str | None = None
 
 
 @dataclass
@@ -92,13 +75,9 @@ class LLM:
         self,
         model: str,
         *,
-        tokenizer: str | None = None,
-        tensor_parallel_size: int = 1,
         dtype: str = "auto",
         seed: int = 0,
         gpu_memory_utilization: float = 0.92,
-        enforce_eager: bool = False,
-        kv_cache_memory_bytes: int | None = None,
         **kwargs: Any,
     ) -> None:
         if unknown := kwargs.keys() - _ENGINE:
@@ -118,9 +97,6 @@ class LLM:
         *,
         use_tqdm: bool = True,
         lora_request: LoRARequest | None = None,
-        priority: int | Sequence[int] | None = None,
-        tokenization_kwargs: dict[str, Any] | None = None,
-        mm_processor_kwargs: dict[str, Any] | None = None,
     ) -> list[RequestOutput]:
         assert isinstance(sampling_params, list)
         assert len(sampling_params) == len(prompts)
@@ -148,15 +124,12 @@ class LLM:
         return RequestOutput(
             [
                 CompletionOutput(
-                    index=number,
-                    text="",
                     token_ids=[*one.ids, *([loop.ends[0]] if one.ended else [])],
                     # Without `logprobs` it counts none.
                     cumulative_logprob=None if params.logprobs is None else one.log_probability,
-                    logprobs=None,
                     finish_reason="stop" if one.ended else "length",
                 )
-                for number, one in enumerate(answers)
+                for one in answers
             ]
         )
 

@@ -110,8 +110,10 @@ def test_a_generator_is_loaded_without_its_weights_where_vllm_runs_it(
 )
 def test_vllm_itself_answers_as_transformers_does(tmp_path: Path) -> None:
     folder = make_tiny_causal(tmp_path, hidden=256, layers=2)
-    there = loading.load_generator(folder, device="cuda", dtype=torch.float32)
-    assert isinstance(there._loop, VllmLoop)
+    read = read_model(folder)
+    loop = vllm_loop(read, device=GPU, dtype=torch.float32)
+    assert loop is not None
+    there = Generator(read, loop)
     here = Generator(load_model(folder))
     prompts = [tuple(here.prompts.ids(f"⊢ p{number}")) for number in range(8)]
     greedy = Decoding(1, max_tokens=12)
