@@ -5,7 +5,7 @@ take milliseconds (`freeze`). Exporting traces takes half a minute at Mathlib's 
 the job's limits, before the job begins: `python -m pipeline.freeze --spec spec.json` (`export`). Inputs:
 
     check                     accepted-keys.txt, where kernels accepted something with this Lean before
-    prove                     known.json; where premises are shown, corpus.jsonl, or no-corpus.json with the reason
+    prove                     known.json; where premises are shown, corpus.jsonl, or no-corpus.txt with the reason
     bump                      the same without known.json
     train, train_tactics, …   dataset/…, the files of the dataset (`pipeline.models.datasets`)
 
@@ -14,7 +14,6 @@ A corpus is kept for the repository's later jobs until its next trace.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import sys
 from collections.abc import Iterator
@@ -41,7 +40,7 @@ from pipeline.jobs.specs import (
     TrainTacticsSpec,
 )
 from pipeline.models.datasets import dataset_of
-from pipeline.models.errors import CorpusError, DatasetError
+from pipeline.models.errors import DatasetError
 from store.domain.identity import short_hash
 from store.errors import LogError
 from store.leandojo.choosing import ImportCycleError, NothingToExportError, choose
@@ -130,8 +129,7 @@ def corpus_of_log(sources: Sources, *, repository: str) -> Input:
         repository: a key.
 
     Raises:
-        DatasetError: the repository has no trace.
-        CorpusError: its files import each other in a circle.
+        DatasetError: the repository has no trace, or its files import each other in a circle.
         LogError: the log or the view is unreadable, or the disk has no room for the corpus.
     """
     store = InputStore(sources.contents)
@@ -147,10 +145,8 @@ def corpus_of_log(sources: Sources, *, repository: str) -> Input:
                 out = scratch / "dataset"
                 export_chosen(out, chosen, log=log, view=view, mode=Mode.FOR_LIFE, with_database=False)
                 return store.keep(of, key, out / CORPUS)
-    except NothingToExportError as error:
+    except (NothingToExportError, ImportCycleError) as error:
         raise DatasetError(str(error)) from error
-    except ImportCycleError as error:
-        raise CorpusError(str(error)) from error
     except OSError as error:
         raise LogError(
             f"the corpus of {repository} cannot be kept in {store.folder}: {error.strerror or error}; make room there"
@@ -195,9 +191,9 @@ def _to_prove(order: ProveSpec | BumpSpec, place: Path, sources: Sources) -> Inp
     assert repository is not None
     try:
         given[CORPUS] = corpus_of_log(sources, repository=repository)
-    except (DatasetError, CorpusError) as error:
+    except DatasetError as error:
         # The rung decides about it.
-        given[NO_CORPUS] = json.dumps({"reason": error.reason, "message": str(error)}).encode()
+        given[NO_CORPUS] = str(error).encode()
     return InputStore(sources.contents).freeze(place, given)
 
 
@@ -230,10 +226,8 @@ def _to_train(order: TrainSpec, place: Path, sources: Sources) -> Inputs:
                 # A copy of all theorems, not read by training.
                 with_database=False,
             )
-        except NothingToExportError as error:
+        except (NothingToExportError, ImportCycleError) as error:
             raise DatasetError(str(error)) from error
-        except ImportCycleError as error:
-            raise CorpusError(str(error)) from error
         if isinstance(order, TrainTacticsSpec):
             write_accepted(out, accepted(view, log, repositories=order.proofs_of))
         files = sorted(path for path in out.rglob("*") if path.is_file())

@@ -378,7 +378,7 @@ class ProveKnown(Spec):
     attempts: dict[str, tuple[EarlierAttempt, ...]] = Field(default_factory=dict)
 
 
-KNOWN, CORPUS, NO_CORPUS, DATASET = "known.json", "corpus.jsonl", "no-corpus.json", "dataset/"
+KNOWN, CORPUS, NO_CORPUS, DATASET = "known.json", "corpus.jsonl", "no-corpus.txt", "dataset/"
 ACCEPTED_KEYS = "accepted-keys.txt"
 """Names of inputs; `DATASET` is a prefix (`pipeline.freeze`)."""
 

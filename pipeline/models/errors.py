@@ -26,7 +26,7 @@ class ConfigError(LearningError):
 
 
 class DatasetError(LearningError):
-    """A dataset cannot be trained or evaluated on: unreadable, empty, or without a single premise."""
+    """A dataset, or its corpus, cannot be used: unreadable, empty, or without a single premise."""
 
     reason = "bad_dataset"
     for_good = True
@@ -34,13 +34,6 @@ class DatasetError(LearningError):
 
 class NothingToLearnError(DatasetError):
     """A dataset, or a split of it, has no step to learn from or to measure with."""
-
-
-class CorpusError(LearningError):
-    """A corpus.jsonl cannot be used: the message names the line and its flaw."""
-
-    reason = "bad_corpus"
-    for_good = True
 
 
 class ModelError(LearningError):
@@ -53,12 +46,6 @@ class CheckpointError(LearningError):
     """A checkpoint cannot be written or used: missing, damaged, or of another model."""
 
     reason = "bad_checkpoint"
-
-
-class NotFetchedError(ModelError):
-    """A model of the hub is not on this machine, and the hub is not to be asked (HF_HUB_OFFLINE)."""
-
-    for_good = True
 
 
 class DivergedError(LearningError):

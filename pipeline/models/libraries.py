@@ -13,7 +13,6 @@ from typing import Any, Literal, get_args
 from zipfile import BadZipFile
 
 import torch
-from huggingface_hub.constants import is_offline_mode
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch import Tensor
@@ -24,7 +23,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from pipeline.models.config import Device
-from pipeline.models.errors import ConfigError, DivergedError, ModelError, NotFetchedError
+from pipeline.models.errors import ConfigError, DivergedError, ModelError
 from store.text import first_line
 
 
@@ -59,8 +58,7 @@ def not_loadable(what: str, model: str | Path, error: BaseException) -> ModelErr
         return ModelError(
             f"{what} cannot be loaded (there is no such file or folder). {remedy}, or a model of the hub"
         )
-    kind = NotFetchedError if is_offline_mode() else ModelError
-    return kind(
+    return ModelError(
         f"{what} cannot be loaded ({first_line(error)}). Fetch it where there is a network, with `HF_HUB_OFFLINE=0 hf "
         f"download {model}`. {remedy}"
     )

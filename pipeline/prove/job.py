@@ -33,7 +33,7 @@ from pipeline.lean.pool.session import Session
 from pipeline.lean.source.imports import local_file
 from pipeline.lean.source.scanner import parse
 from pipeline.lean.source.worktree import read_inside
-from pipeline.models.errors import CorpusError, DatasetError
+from pipeline.models.errors import DatasetError
 from pipeline.prove.effort import Attempt
 from pipeline.prove.file import FileProver
 from pipeline.prove.lemmas import recalled
@@ -121,15 +121,13 @@ class ProveJob:
         """Return the premises for the retriever.
 
         Raises:
-            DatasetError, CorpusError: the repository has none.
+            DatasetError: the repository has none.
         """
         from pipeline.models.retriever.corpus import Corpus
 
         if NO_CORPUS not in self._spec.inputs:
             return Corpus(self._spec.input(CORPUS))
-        answer = json.loads(self._spec.input(NO_CORPUS).read_bytes())
-        of_files = answer["reason"] == CorpusError.reason
-        raise (CorpusError if of_files else DatasetError)(answer["message"])
+        raise DatasetError(self._spec.input(NO_CORPUS).read_text(encoding="utf-8"))
 
     async def _file(
         self,

@@ -33,7 +33,7 @@ from pipeline.lean.source.splice import Replacement
 from pipeline.loop_thread import LoopThread
 from pipeline.models.adapters import ADAPTER, model_for
 from pipeline.models.config import Device
-from pipeline.models.errors import CorpusError, ModelError
+from pipeline.models.errors import DatasetError, ModelError
 from pipeline.models.model_files import begun
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.finder import Finder, Place
@@ -558,11 +558,11 @@ def read_corpus(path: str | Path) -> Corpus:
     """Return the corpus of a file `corpus.jsonl`, or of a dataset's folder.
 
     Raises:
-        CorpusError: it is LeanDojo's pickled index, whose reading would run code; or it cannot be read.
+        DatasetError: it is LeanDojo's pickled index, whose reading would run code; or it cannot be read.
     """
     path = Path(path)
     if path.suffix in (".pickle", ".pkl"):
-        raise CorpusError(
+        raise DatasetError(
             f"{path} is a pickle, and reading one runs code. Name the corpus.jsonl that it was made from: its premises "
             "are embedded again"
         )

@@ -14,7 +14,7 @@ from pipeline.freeze import corpus_of_log
 from pipeline.jobs.inputs import InputStore
 from pipeline.jobs.protocol import Sources
 from pipeline.jobs.specs import Budget
-from pipeline.models.errors import CorpusError, DatasetError, ModelError
+from pipeline.models.errors import DatasetError, ModelError
 from pipeline.models.retriever import index as indexing
 from pipeline.models.retriever.corpus import Corpus, Premise
 from pipeline.models.retriever.encoder import byte_ids, load_encoder
@@ -212,7 +212,7 @@ def test_a_pickled_index_is_refused_and_a_folder_is_its_corpus(
     dataset: Path, tmp_path: Path, corpus: Corpus
 ) -> None:
     assert len(read_corpus(dataset)) == len(read_corpus(dataset / "corpus.jsonl")) == len(corpus)
-    with pytest.raises(CorpusError, match=r"reading one runs code\. Name the corpus\.jsonl"):
+    with pytest.raises(DatasetError, match=r"reading one runs code\. Name the corpus\.jsonl"):
         read_corpus(tmp_path / "indexed_corpus.pickle")
 
 

@@ -396,7 +396,7 @@ def read_lesson(dataset: Path, config: RetrieverConfig, *, learned: Path | None 
     that leaves a batch.
 
     Raises:
-        CorpusError, DatasetError: a dataset cannot be used.
+        DatasetError: a dataset cannot be used.
     """
     corpus = Corpus(dataset / "corpus.jsonl")
     train = read_examples(dataset / config.split / "train.json", corpus)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from pydantic import TypeAdapter
 
 from pipeline.models.datasets import Position
-from pipeline.models.errors import CorpusError, flaw_of
+from pipeline.models.errors import DatasetError, flaw_of
 from pipeline.models.text import document_text
 
 Bits = npt.NDArray[np.uint8]
@@ -81,7 +81,7 @@ class Corpus:
         Of two premises of a file with the same name and start the first counts: for LeanDojo they are equal.
 
         Raises:
-            CorpusError: the file cannot be read, a line is no file's record, a path has two lines, an import has no
+            DatasetError: the file cannot be read, a line is no file's record, a path has two lines, an import has no
                 line, or files import each other in a circle.
         """
         self.source = Path(jsonl_path)
@@ -93,7 +93,7 @@ class Corpus:
                 for number, line in enumerate(lines, start=1):
                     self._add(line, f"{self.source}: line {number}")
         except OSError as error:
-            raise CorpusError(
+            raise DatasetError(
                 f"{self.source} cannot be read ({error.strerror}). Name the corpus.jsonl of an exported dataset"
             ) from error
         self._lay_out()
@@ -182,11 +182,11 @@ class Corpus:
         try:
             record = _LINE.validate_python(json.loads(line.strip()))
         except (ValueError, RecursionError) as error:
-            raise CorpusError(
+            raise DatasetError(
                 f"{where}{flaw_of(error)}. Is it a corpus.jsonl of a LeanDojo dataset? {_AGAIN}"
             ) from error
         if record.path in self._files:
-            raise CorpusError(
+            raise DatasetError(
                 f"{where}: {record.path} has a line already (line {self._files[record.path] + 1}); each path has "
                 f"one. {_AGAIN}"
             )
@@ -214,7 +214,7 @@ class Corpus:
         for number, file in enumerate(self.files):
             for path in file.imports:
                 if path not in self._files:
-                    raise CorpusError(
+                    raise DatasetError(
                         f"{self.source}: line {number + 1}: {file.path} imports {path}, which has no line. {_AGAIN}, "
                         "or add a line without premises for it"
                     )
@@ -223,7 +223,7 @@ class Corpus:
             return [*TopologicalSorter(graph).static_order()]
         except CycleError as error:
             circle = " -> ".join(self.files[number].path for number in reversed(error.args[1]))
-            raise CorpusError(
+            raise DatasetError(
                 f"{self.source}: files import each other in a circle: {circle}. Lean allows no such thing: trace the "
                 "commit again, then export"
             ) from None

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from pipeline.models.chain import Chain
-from pipeline.models.errors import CheckpointError, ConfigError, DatasetError, ModelError, NotFetchedError
+from pipeline.models.errors import CheckpointError, ConfigError, DatasetError, ModelError
 from pipeline.models.model_files import Checkpoint
 from pipeline.models.retriever.config import TrainingConfig
 from pipeline.models.retriever.encoder import byte_ids, load_encoder, load_tokens
@@ -209,12 +209,6 @@ def test_leandojo_s_default_model_that_was_never_fetched_is_named_with_how_to_fe
     said = rf"{name} cannot be loaded \(We couldn't connect.*hf download {name}`\. Name a folder"
     with pytest.raises(ModelError, match=said):
         made.train(database.repositories[:1], database, tmp_path / "data")
-    # Where the hub is not to be asked, asking again finds no more.
-    for offline, kind in ((True, NotFetchedError), (False, ModelError)):
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", offline)
-        with pytest.raises(ModelError) as error:
-            load_encoder(name)
-        assert (type(error.value), error.value.for_good) == (kind, offline)
     with pytest.raises(ModelError, match="there is no such file or folder"):
         load_encoder(tmp_path / "none")
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.models.datasets import Position
-from pipeline.models.errors import CorpusError
+from pipeline.models.errors import DatasetError
 from pipeline.models.retriever.corpus import Corpus
 from tests.support.retrieval import imports_of
 
@@ -186,7 +186,7 @@ def test_what_is_no_document_is_left_out(tmp_path: Path) -> None:
 def test_a_corpus_that_is_none_is_refused_with_its_line(
     tmp_path: Path, files: list[dict[str, Any]], complaint: str
 ) -> None:
-    with pytest.raises(CorpusError, match=rf"corpus\.jsonl: .*{complaint}.*[Ee]xport"):
+    with pytest.raises(DatasetError, match=rf"corpus\.jsonl: .*{complaint}.*[Ee]xport"):
         corpus_of(tmp_path, *files)
 
 
@@ -204,14 +204,14 @@ def test_a_line_that_is_no_json_is_refused_with_its_number(
 ) -> None:
     path = tmp_path / "corpus.jsonl"
     path.write_bytes(json.dumps(file("A.lean")).encode() + b"\n" + line + b"\n")
-    with pytest.raises(CorpusError, match=rf"corpus\.jsonl: line 2: {complaint}.*Is it a corpus\.jsonl"):
+    with pytest.raises(DatasetError, match=rf"corpus\.jsonl: line 2: {complaint}.*Is it a corpus\.jsonl"):
         Corpus(path)
 
 
 def test_a_corpus_that_is_not_there_is_no_full_disk(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"corpus\.jsonl cannot be read \(No such file.*Name the corpus"):
+    with pytest.raises(DatasetError, match=r"corpus\.jsonl cannot be read \(No such file.*Name the corpus"):
         Corpus(tmp_path / "corpus.jsonl")
-    with pytest.raises(CorpusError, match="Is a directory"):
+    with pytest.raises(DatasetError, match="Is a directory"):
         Corpus(tmp_path)
 
 
