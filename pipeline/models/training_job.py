@@ -51,7 +51,6 @@ from pipeline.models.ranks import is_first, join, leave, world
 from pipeline.models.together import helped
 from store.domain.identity import short_hash
 from store.errors import LogError
-from store.events.base import BlobRef
 from store.events.models import CheckpointSaved, EvaluationFinished, ModelKind
 from store.files import folder_written_whole, write_whole
 
@@ -62,11 +61,6 @@ M = TypeVar("M")
 OnStep = Callable[[int, int], object]
 """Takes (steps done, steps in all)."""
 _MEASUREMENT = TypeAdapter(Evaluation)
-
-
-def stream_of(model: ModelKind) -> str:
-    """Return the stream of a model's events."""
-    return f"model:{model}"
 
 
 @contextmanager
@@ -236,9 +230,7 @@ class TrainingJob(abc.ABC, Generic[C, M]):
             return {}
         task = self.task()
         made = self._made(task)
-        # With the job: another job with the same data leads to the same checkpoint.
-        key = (made.checkpoint, self.spec.job)
-        self.reporter.events([Recorded(stream_of(self.model), self._saved(made), key)])
+        self._record(self._saved(made), made.checkpoint)
         earlier = (TaskData(one.name, one.dataset) for one in self.order.tasks)
         unmeasured = self._measure_all(made.checkpoint, [*earlier, task])
         return {
@@ -250,6 +242,7 @@ class TrainingJob(abc.ABC, Generic[C, M]):
 
     def _saved(self, made: Checkpoint) -> CheckpointSaved:
         folder = self.chain.path(made.checkpoint)
+        curve = folder / CURVE
         return CheckpointSaved(
             model=self.model,
             checkpoint=made.checkpoint,
@@ -261,17 +254,12 @@ class TrainingJob(abc.ABC, Generic[C, M]):
             steps=made.steps,
             weights=made.weights,
             size_bytes=sum((folder / name).stat().st_size for name in weights_of(made.files)),
-            curve=self._curve(folder),
+            curve=self.reporter.stage(curve.read_bytes()) if curve.is_file() else None,
             versions=made.versions,
             device=made.device,
             seconds=made.seconds,
             job=self.spec.job,
         )
-
-    def _curve(self, folder: Path) -> BlobRef | None:
-        """Stage the curve of a checkpoint; None if its folder has none."""
-        path = folder / CURVE
-        return self.reporter.stage(path.read_bytes()) if path.is_file() else None
 
     def _measure_all(self, made: str, tasks: Sequence[TaskData]) -> list[dict[str, str]]:
         """Measure on every task's test set, the newest last, and on the newest val set; return what is unmeasured.
@@ -287,7 +275,8 @@ class TrainingJob(abc.ABC, Generic[C, M]):
             try:
                 if checkpoint != made:
                     self.chain.read(checkpoint, verify=True)
-                self._record(checkpoint, task, split, self._measured(checkpoint, task, split))
+                body = self._evaluated(checkpoint, task, split, self._measured(checkpoint, task, split))
+                self._record(body, body.evaluation)
             except (NothingToLearnError, CheckpointError, ModelError) as error:
                 # A new model may also replace a damaged one.
                 if checkpoint == made and not isinstance(error, NothingToLearnError):
@@ -311,8 +300,10 @@ class TrainingJob(abc.ABC, Generic[C, M]):
                 f"{path}, a measurement, cannot be read ({error}). Remove it: it is made again"
             ) from error
 
-    def _record(self, checkpoint: str, task: TaskData, split: str, found: Evaluation) -> None:
-        body = EvaluationFinished(
+    def _evaluated(
+        self, checkpoint: str, task: TaskData, split: str, found: Evaluation
+    ) -> EvaluationFinished:
+        return EvaluationFinished(
             model=self.model,
             evaluation=short_hash("evaluation", checkpoint, task.name, split, found.dataset),
             checkpoint=checkpoint,
@@ -325,5 +316,7 @@ class TrainingJob(abc.ABC, Generic[C, M]):
             seconds=found.seconds,
             job=self.spec.job,
         )
-        # With the job: another job with the same measurement records its own event.
-        self.reporter.events([Recorded(stream_of(self.model), body, (body.evaluation, self.spec.job))])
+
+    def _record(self, body: CheckpointSaved | EvaluationFinished, key: str) -> None:
+        # With the job: another one with the same checkpoint or measurement records its own event.
+        self.reporter.events([Recorded(f"model:{self.model}", body, (key, self.spec.job))])

@@ -19,7 +19,6 @@ from pipeline.freeze import export, freeze
 from pipeline.jobs.inputs import Inputs
 from pipeline.jobs.kinds import KINDS, Kind
 from pipeline.jobs.protocol import JobError, JobSpec, Reporter, Sources
-from pipeline.models.training_job import stream_of
 from store.events.models import ModelKind
 from store.events.registry import EVENT_TYPES
 from store.log.envelope import Expect, NewEvent
@@ -230,7 +229,7 @@ def record(outcome: Outcome, model: ModelKind, *, events_db: Path, database_db: 
                 for item in line["events"]
             ]
             files = {path.name: path for path in outcome.staging.glob("*")}
-            appended = log.append(batch, expect={stream_of(model): Expect.ANY}, blobs=files)
+            appended = log.append(batch, expect={f"model:{model}": Expect.ANY}, blobs=files)
             repeated.append(appended.repeated)
         view.catch_up()
     return all(repeated)
