@@ -91,7 +91,6 @@ def tactics(directory: Path, out: Path) -> None:
     base = make_model(directory / "base-tactics", learned, seed=1, hidden=64, layers=2, max_length=256)
     config = TacticsConfig(str(base), epochs=12, batch_size=16, lr=3e-3, max_seq_len=256, device="cpu")
     training = FineTuning(config, str(base))
-    training.warmup_steps = 20
     training.fit(learned, Saves(directory / "tuned"))
     loaded = training.found
     requests = [Request(row.state, decoding=Decoding(candidates=4, max_tokens=24)) for row in unseen]

@@ -6,7 +6,6 @@ import pytest
 
 from pipeline.lean.source.lexer import lex
 from pipeline.lean.tactic_text import LONGEST, read_tactic
-from pipeline.models.tactics.requests import text_of
 
 
 @pytest.mark.parametrize(
@@ -79,16 +78,3 @@ def test_what_is_no_tactic_says_what_is_wrong_with_it(said: str, flaw: str) -> N
 def test_the_longest_tactic_is_read_and_one_character_more_is_not() -> None:
     assert read_tactic("x" * LONGEST).flaw is None
     assert read_tactic("x" * (LONGEST + 1)).flaw == "too_long"
-
-
-@pytest.mark.parametrize(
-    ("completion", "text"),
-    [
-        ("simp", "simp"),
-        ([{"role": "assistant", "content": "simp"}], "simp"),
-        ([{"role": "user", "content": "?"}, {"role": "assistant", "content": "rfl"}], "rfl"),
-        ([{"role": "assistant", "content": None}], ""),
-    ],
-)
-def test_a_completion_may_be_a_string_or_a_list_of_messages(completion: object, text: str) -> None:
-    assert text_of(completion) == text
