@@ -4,7 +4,7 @@
         chat = await client.complete(Ask(messages, max_tokens=512), count=4)
 
 Transient failures (429, 500, 502, 503, 504, 529, lost connections, time limits) are retried after a doubling wait, or
-after the endpoint's Retry-After; other failures are reported at once. A redirect is not followed: it would carry the
+after the seconds of Retry-After; other failures are reported at once. A redirect is not followed: it would carry the
 key to another host. A request that may have been charged counts as charged (see `spending`).
 """
 
@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from functools import partial
 from importlib.metadata import version
 from itertools import chain
@@ -108,7 +107,7 @@ class _Failure:
         text: for people.
         paid: whether the endpoint may have charged for a lost answer.
         again: whether another try may help.
-        wait_s: the endpoint's Retry-After.
+        wait_s: the endpoint's Retry-After, in seconds.
         about: the endpoint's complaint, if its request may be at fault.
     """
 
@@ -127,7 +126,6 @@ class _Call:
     ask: Ask
     deadline: float | None
     usage: Usage = field(default_factory=Usage)
-    sent: int = 0
 
 
 class ChatClient:
@@ -177,10 +175,9 @@ class ChatClient:
         self._answers = None if endpoint.answers is None else PaidAnswers(endpoint.answers)
         # A reused answer costs nothing more.
         self._counted: set[str] = set()
-        self._sleep, self._clock, self._now = sleep, clock, now
+        self._sleep, self._clock = sleep, clock
         self._dialect = Dialect()
         self._turn = asyncio.Semaphore(concurrency)
-        self._resume_at = 0.0
         headers = {
             "Accept": "application/json",
             "User-Agent": f"everlean/{version('everlean')}",
@@ -257,8 +254,6 @@ class ChatClient:
         failed = 0
         while True:
             async with self._turn:
-                if (rest := self._resume_at - self._clock()) > 0:
-                    await self._sleep(rest)
                 wanted = count if self._dialect.several else 1
                 name = (
                     ""
@@ -335,7 +330,6 @@ class ChatClient:
             left = min(left, call.deadline - self._clock())
         if left <= 0:
             return _Failure("timeout", "no time was left to ask it")
-        call.sent += 1
         try:
             reply = await self._client.call("POST", self._url, content=body, seconds=left)
         except NoAnswerError as error:
@@ -364,7 +358,8 @@ class ChatClient:
         if about.spent:
             return _Failure("no_credit", text)
         if status in _OVERLOADED:
-            wait_s = self._retry_after(headers)
+            after = headers.get("retry-after", "").strip()
+            wait_s = float(after) if after.replace(".", "", 1).isdecimal() else None
             # A gateway that timed out says nothing of the endpoint, which may still have answered.
             return _Failure("overloaded", text, status == _GATEWAY_TIMEOUT, True, wait_s)
         at_fault = about if status in (400, 422) else None
@@ -383,25 +378,12 @@ class ChatClient:
             wait = failure.wait_s
             if wait > _LONGEST_WAIT_S:
                 self._fail(failure, f"; it wants to be left alone for {wait:.0f} s")
-            # Retry-After holds for all requests of this client.
-            self._resume_at = max(self._resume_at, self._clock() + wait)
         if failed > self.endpoint.retries:
-            self._fail(failure, f"; asked {call.sent} times")
+            self._fail(failure, f"; asked {failed} times")
         if call.deadline is not None and self._clock() + wait >= call.deadline:
             self._fail(failure, "; no time is left for another try")
         _log.info("%s: %s; asked again in %.1f s", self.endpoint.base_url, self._clean(failure.text), wait)
         await self._sleep(wait)
-
-    def _retry_after(self, headers: Mapping[str, str]) -> float | None:
-        """Return the seconds of Retry-After, a number or a date; None if it is missing or unreadable."""
-        value = headers.get("retry-after", "").strip()
-        try:
-            if value.replace(".", "", 1).isdecimal():
-                return float(value)
-            when = parsedate_to_datetime(value)
-        except (ValueError, TypeError, OverflowError):
-            return None
-        return max(0.0, (when.replace(tzinfo=when.tzinfo or UTC) - self._now()).total_seconds())
 
     def _fail(self, failure: _Failure, end: str = "") -> NoReturn:
         text, remedy = self._clean(f"{failure.text}{end}"), _REMEDIES[failure.reason]
