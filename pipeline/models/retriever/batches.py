@@ -32,6 +32,7 @@ from torch.distributed.nn.functional import all_gather
 from pipeline.models.datasets import Position, Theorem, theorems
 from pipeline.models.errors import DatasetError, NothingToLearnError
 from pipeline.models.libraries import exact_float32
+from pipeline.models.replay import random_numbers
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import Encoder, Tokens, embed, query_ids, tensors_of
@@ -292,7 +293,7 @@ class Batches:
         """Return the part of process `rank` of `world` of a step (from 0, through the epochs)."""
         numbers = self._order(step // self.steps_per_epoch)[step % self.steps_per_epoch]
         # All draws follow from the step alone: each process draws for all, and so knows all columns.
-        return self.of(numbers, _generator(self._config.seed, _STEPS, step), rank=rank, world=world)
+        return self.of(numbers, random_numbers(self._config.seed, _STEPS, step), rank=rank, world=world)
 
     def of(
         self, numbers: npt.NDArray[np.int64], rng: np.random.Generator, *, rank: int = 0, world: int = 1
@@ -358,7 +359,7 @@ class Batches:
     def _order(self, epoch: int) -> npt.NDArray[np.int64]:
         """Return the pairs of an epoch's steps: shape (steps_per_epoch, batch_size)."""
         if self._epoch is None or self._epoch[0] != epoch:
-            rng = _generator(self._config.seed, _EPOCHS, epoch)
+            rng = random_numbers(self._config.seed, _EPOCHS, epoch)
             size = self.batch_size
             order = rng.permutation(len(self.pairs))[: self.steps_per_epoch * size]
             for start in range(0, len(order), size * _WINDOW):
@@ -370,10 +371,6 @@ class Batches:
                 order.reshape(self.steps_per_epoch, size)[rng.permutation(self.steps_per_epoch)],
             )
         return self._epoch[1]
-
-
-def _generator(seed: int, stream: int, number: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(key=[seed, stream], counter=[0, 0, 0, number]))
 
 
 @dataclass(frozen=True, slots=True)

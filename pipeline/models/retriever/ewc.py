@@ -38,6 +38,7 @@ from torch import Tensor, distributed, nn
 
 from pipeline.models.errors import DivergedError
 from pipeline.models.ranks import place
+from pipeline.models.replay import random_numbers
 from pipeline.models.retriever.batches import Batch, Batches
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import Encoder
@@ -113,7 +114,7 @@ class ElasticWeights:
             measured: whether to keep the step's measures.
         """
         self.measured = {}
-        if not self._terms or self._share == 0:
+        if not self._terms:
             return
         if self._steps < FIRST_STEPS or measured:
             loss, unit = self.norms(model)
@@ -232,13 +233,9 @@ def sample_groups(
     known = len(batches.pairs)
     size = min(known, math.ceil(CANDIDATES / (1 + config.num_negatives)))
     groups = min(known // size, math.ceil(config.fisher_samples / parts / size))
-    order = _random(config.seed, 0).permutation(known)[: groups * size].reshape(groups, size)
+    order = random_numbers(config.seed, _SAMPLE).permutation(known)[: groups * size].reshape(groups, size)
     for number in range(rank, groups, world):
-        yield batches.of(order[number], _random(config.seed, 1 + number))
-
-
-def _random(seed: int, number: int) -> np.random.Generator:
-    return np.random.Generator(np.random.Philox(key=[seed, _SAMPLE], counter=[0, 0, 0, number]))
+        yield batches.of(order[number], random_numbers(config.seed, _SAMPLE, 1 + number))
 
 
 def squared_gradients(
@@ -321,7 +318,7 @@ def _drawn(scores: Tensor, batch: Batch, config: RetrieverConfig) -> Tensor:
     ignore = batch.ignore.cpu().numpy()
     label = np.zeros_like(values)
     for row, pair in enumerate(batch.pairs):
-        rng = np.random.Generator(np.random.Philox(key=[config.seed, _LABELS], counter=[0, 0, 0, pair]))
+        rng = random_numbers(config.seed, _LABELS, pair)
         if config.loss == "mse":
             # A squared error is the likelihood of a normal distribution of variance 1/2 about the score.
             label[row] = values[row] + rng.normal(scale=0.5**0.5, size=values.shape[1])
