@@ -59,7 +59,6 @@ class Evaluation:
     n: int
     dataset: str
     scores: Sequence[tuple[str, int, float]]
-    seconds: float
 
 
 def rate(positives: Collection[int], ranked: Sequence[int]) -> tuple[float, ...]:

@@ -60,7 +60,7 @@ C = TypeVar("C", bound=Config)
 M = TypeVar("M")
 OnStep = Callable[[int, int], object]
 """Takes (steps done, steps in all)."""
-_MEASUREMENT = TypeAdapter(Evaluation)
+_MEASUREMENT = TypeAdapter(tuple[Evaluation, float])
 
 
 @contextmanager
@@ -275,7 +275,7 @@ class TrainingJob(abc.ABC, Generic[C, M]):
             try:
                 if checkpoint != made:
                     self.chain.read(checkpoint, verify=True)
-                body = self._evaluated(checkpoint, task, split, self._measured(checkpoint, task, split))
+                body = self._evaluated(checkpoint, task, split)
                 self._record(body, body.evaluation)
             except (NothingToLearnError, CheckpointError, ModelError) as error:
                 # A new model may also replace a damaged one.
@@ -284,15 +284,16 @@ class TrainingJob(abc.ABC, Generic[C, M]):
                 unmeasured.append({"task": task.name, "split": split, "reason": str(error)})
         return unmeasured
 
-    def _measured(self, checkpoint: str, task: TaskData, split: str) -> Evaluation:
-        """Return a measurement, made by the first attempt that comes to it."""
+    def _measured(self, checkpoint: str, task: TaskData, split: str) -> tuple[Evaluation, float]:
+        """Return a measurement, made by the first attempt that comes to it, and the seconds that it took."""
         place = dataset_of(self.order.chain, self.spec.job) / "measured"
         path = place / f"{short_hash('measurement', checkpoint, task.name, split)}.json"
         if not path.exists():
             reports = StepReports(self.reporter, f"measuring {task.name}, {split}")
+            started = time.monotonic()
             found = self.measure(checkpoint, task, split, reports)
             place.mkdir(exist_ok=True)
-            write_whole(path, _MEASUREMENT.dump_json(found))
+            write_whole(path, _MEASUREMENT.dump_json((found, time.monotonic() - started)))
         try:
             return _MEASUREMENT.validate_json(path.read_bytes())
         except ValueError as error:
@@ -300,9 +301,8 @@ class TrainingJob(abc.ABC, Generic[C, M]):
                 f"{path}, a measurement, cannot be read ({error}). Remove it: it is made again"
             ) from error
 
-    def _evaluated(
-        self, checkpoint: str, task: TaskData, split: str, found: Evaluation
-    ) -> EvaluationFinished:
+    def _evaluated(self, checkpoint: str, task: TaskData, split: str) -> EvaluationFinished:
+        found, seconds = self._measured(checkpoint, task, split)
         return EvaluationFinished(
             model=self.model,
             evaluation=short_hash("evaluation", checkpoint, task.name, split, found.dataset),
@@ -313,7 +313,7 @@ class TrainingJob(abc.ABC, Generic[C, M]):
             metrics=dict(found.metrics),
             n=found.n,
             scores=self.reporter.stage(json.dumps(found.scores).encode()),
-            seconds=found.seconds,
+            seconds=seconds,
             job=self.spec.job,
         )
 

@@ -11,7 +11,6 @@ none. A job started again continues from the last saved step.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from functools import partial
 from typing import ClassVar
@@ -70,7 +69,7 @@ class ProgressJob(TrainingJob[ProgressConfig, ProgressModel]):
     model: ClassVar[ModelKind] = "progress"
 
     def measure(self, checkpoint: str, task: TaskData, split: str, on_batch: OnStep) -> Evaluation:
-        config, started = self.measured_with, time.monotonic()
+        config = self.measured_with
         rows = tuple(read_split(task.dataset / config.split / f"{split}.json").values())
         if not rows:
             raise NothingToLearnError(f"no step is on the {split} side")
@@ -88,7 +87,6 @@ class ProgressJob(TrainingJob[ProgressConfig, ProgressModel]):
             n=len(rows),
             dataset=digest_of(rows),
             scores=by_theorem([off for off, _, _ in rated], proofs),
-            seconds=time.monotonic() - started,
         )
 
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:

@@ -9,7 +9,6 @@ are folders in LeanDojo's format (`pipeline.models.datasets`), from any writer.
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -149,7 +148,6 @@ def measure(
         NothingToLearnError: no step has a premise.
         LearningError: the dataset or the model cannot be used.
     """
-    started = time.monotonic()
     if not isinstance(model, Retriever):
         model = load_retriever(model, device=config.device, config=config)
     corpus = Corpus(task.dataset / "corpus.jsonl")
@@ -180,5 +178,4 @@ def measure(
         n=len(asked),
         dataset=dataset_digest(corpus, asked),
         scores=by_theorem([row[METRICS.index(_COUNTED)] for row in rated[""]], of_theorems),
-        seconds=time.monotonic() - started,
     )

@@ -18,7 +18,6 @@ A tactic longer than the model's longest answer is a miss in both.
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -70,7 +69,6 @@ def evaluate(
         seed: of the intervals.
         on_batch: takes (steps done, steps in all).
     """
-    started = time.monotonic()
     generator = Generator(model)
     decoding = Decoding(candidates=CANDIDATES, mode="beams")
     rated: list[tuple[float, ...]] = []
@@ -81,13 +79,12 @@ def evaluate(
             found = [one.tactic == row.tactic for one in suggestions.tactics[:CANDIDATES]]
             rated.append((float(any(found[:1])), float(any(found))))
         on_batch(start + len(part), len(rows))
-    theorems = [(row.path, row.theorem, row.start) for row in rows]
+    theorems = [(row.path, row.theorem) for row in rows]
     return Evaluation(
         metrics=summarise(rated, theorems, seed=seed, names=METRICS),
         n=len(rows),
         dataset=digest_of(rows),
-        scores=by_theorem([among for _, among in rated], [(row.path, row.theorem) for row in rows]),
-        seconds=time.monotonic() - started,
+        scores=by_theorem([among for _, among in rated], theorems),
     )
 
 
