@@ -80,18 +80,20 @@ def leave() -> None:
         distributed.destroy_process_group()
 
 
+def start_again(count: int) -> None:
+    """Start this very program again for each further process of a training; each goes to its own end."""
+    folder = Path(tempfile.mkdtemp(prefix="everlean-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    command = [sys.executable, *sys.orig_argv[1:]]
+    start([], count, folder / "ranks", lambda environment: Popen(command, stdin=DEVNULL, env=environment))
+
+
 def start(
     helpers: list[Popen[bytes]], count: int, meeting: Path, launch: Callable[[dict[str, str]], Popen[bytes]]
 ) -> None:
-    """Make this process the first of several, and start the others.
+    """Make this process the first of several, and start the others, each in the list at once.
 
     If one fails, this process ends with status 1, also while it waits for that one, unless it fails by itself.
-
-    Args:
-        helpers: takes the others, each at once.
-        count: of all.
-        meeting: the path of a file that is not there.
-        launch: starts one, in this environment.
     """
     os.environ |= {"WORLD_SIZE": str(count), "LOCAL_WORLD_SIZE": str(count), MEETING: str(meeting)}
     os.environ |= {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo", "RANK": "0", "LOCAL_RANK": "0"}
@@ -99,14 +101,6 @@ def start(
     for rank in map(str, range(1, count)):
         helpers.append(launch({**os.environ, **threads, "RANK": rank, "LOCAL_RANK": rank}))
         Thread(target=_watch, args=(helpers[-1], rank), daemon=True).start()
-
-
-def start_again(count: int) -> None:
-    """Start this very program again for each further process of a training; each goes to its own end."""
-    folder = Path(tempfile.mkdtemp(prefix="everlean-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    command = [sys.executable, *sys.orig_argv[1:]]
-    start([], count, folder / "ranks", lambda environment: Popen(command, stdin=DEVNULL, env=environment))
 
 
 def _watch(helper: Popen[bytes], rank: str) -> None:

@@ -20,17 +20,22 @@ from __future__ import annotations
 
 import abc
 import json
+import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from subprocess import DEVNULL, Popen
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import TypeAdapter
 
-from pipeline.jobs.protocol import BAD_INPUT, JobError, JobSpec, Recorded, Reporter
+from pipeline.jobs.child import DAEMON_PID, key_pipe
+from pipeline.jobs.protocol import BAD_INPUT, JobError, JobKey, JobSpec, Recorded, Reporter
+from pipeline.jobs.spec import HUB_KEY
 from pipeline.jobs.specs import DATASET, TrainSpec
 from pipeline.models.adapters import model_for
 from pipeline.models.added import add
@@ -47,8 +52,7 @@ from pipeline.models.errors import (
 )
 from pipeline.models.measures import Evaluation
 from pipeline.models.model_files import Checkpoint, weights_of
-from pipeline.models.ranks import is_first, join, leave, world
-from pipeline.models.together import helped
+from pipeline.models.ranks import is_first, join, leave, start, stop, world
 from store.domain.identity import short_hash
 from store.errors import LogError
 from store.events.models import CheckpointSaved, EvaluationFinished, ModelKind
@@ -80,6 +84,38 @@ def failures(what: str) -> Iterator[None]:
         raise JobError(
             "disk", f"{what}: {error}", remedy="make room, or give back the right to write, and retry the job"
         ) from error
+
+
+@contextmanager
+def helped(count: int, spec: Path, device: str) -> Iterator[None]:
+    """Be the first process of a job's training to the end of the block; its program runs again for each further GPU.
+
+    Unlike torchrun's agent, which takes a process that has saved and ended for a failed one and kills the others
+    meanwhile, nothing stands between the processes: one SIGTERM to the job is enough. The others end with the block.
+
+    Args:
+        count: of all, at least two.
+        spec: the job's specification, for all.
+        device: of the training.
+    """
+    # Their lines go to the job's log: standard output is that already (`run_job`).
+    command = [sys.executable, "-P", "-m", "pipeline.models", "--spec", str(spec)]
+
+    def launch(environment: dict[str, str]) -> Popen[bytes]:
+        # The hub's key goes by a pipe.
+        with key_pipe(JobKey(environment.pop(HUB_KEY.variable, None), hub=True)) as handed:
+            # With this process it ends, as this one does with the daemon.
+            own = {**environment, **handed.variables, DAEMON_PID: str(os.getpid())}
+            return Popen(command, stdin=DEVNULL, env=own, pass_fds=handed.descriptors)
+
+    helpers: list[Popen[bytes]] = []
+    try:
+        start(helpers, count, spec.with_name("ranks"), launch)
+        join(device)
+        yield
+        leave()
+    finally:
+        stop(helpers)
 
 
 class StepReports:

@@ -32,10 +32,9 @@ Kill = tuple[str, int]
 # What a job's process does.
 _JOB = """
 import json, os, sys
-from types import SimpleNamespace
 from pipeline.jobs import protocol
 from pathlib import Path
-from pipeline.models import together, training_job as jobs
+from pipeline.models import training_job as jobs
 from tests.support.daemon import disk, forks
 
 module, spec, kill, number, fills = json.loads(sys.argv[1])
@@ -75,7 +74,7 @@ class Rank(forks.Adopted):
             os._exit(code)
 
 
-together.subprocess = SimpleNamespace(Popen=Rank, DEVNULL=None)
+jobs.Popen = Rank
 
 if kill:
     jobs._REPORT_EVERY_S = 0

@@ -10,8 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline.models import together
-from pipeline.models.ranks import world
+from pipeline.models import ranks, training_job
 from tests.support.specs import raw_spec
 
 pytestmark = pytest.mark.timeout(300)
@@ -19,10 +18,10 @@ pytestmark = pytest.mark.timeout(300)
 JOB = """
 import sys
 from pathlib import Path
-from pipeline.models import ranks, together
+from pipeline.models import ranks, training_job
 
 ranks._OWN_END_S = 0.1
-with together.helped(2, Path(sys.argv[1]), "cpu"):
+with training_job.helped(2, Path(sys.argv[1]), "cpu"):
     print("they met")
 """
 
@@ -48,12 +47,12 @@ def test_the_processes_end_with_the_job_s_own_failure(
     others = {one.pid for one in ours.children()}
 
     def fail(_device: str) -> None:
-        assert world() == 3
+        assert ranks.world() == 3
         assert len(ours.children()) == len(others) + 2
         raise MemoryError
 
-    monkeypatch.setattr(together, "join", fail)
-    with pytest.raises(MemoryError), together.helped(3, spec, "cpu"):
+    monkeypatch.setattr(training_job, "join", fail)
+    with pytest.raises(MemoryError), training_job.helped(3, spec, "cpu"):
         pytest.fail("it did something")
     assert {one.pid for one in ours.children()} == others
-    assert world() == 1
+    assert ranks.world() == 1
