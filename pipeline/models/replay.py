@@ -39,6 +39,10 @@ class Selection(Generic[T]):
         """Return the number of replayed rows of each task."""
         return dict(Counter(name for name, _ in self.replayed))
 
+    def about(self) -> dict[str, Any]:
+        """Return a checkpoint's description of the rows."""
+        return {"steps": len(self.own), "replayed": self.counts()}
+
 
 def select(
     task: str,

@@ -25,6 +25,7 @@ from pipeline.models.model_files import Checkpoint
 from pipeline.models.progress.model import ProgressModel
 from pipeline.models.progress.steps import Dataset, Row, digest_of, held_back, read_split
 from pipeline.models.progress.training import ProgressTraining
+from pipeline.models.replay import Selection
 from pipeline.models.running import Reports, make_checkpoint
 from pipeline.models.training_job import OnStep, TrainingJob
 from store.events.models import ModelKind
@@ -38,8 +39,8 @@ _HELD_OUT = 0.2
 
 def select_rows(
     task: TaskData, config: ProgressConfig, earlier: Sequence[TaskData] = ()
-) -> tuple[Dataset, dict[str, int]]:
-    """Return the rows to learn for a task, the replayed ones last, and the number of replayed rows of each task.
+) -> tuple[Selection[Row], tuple[Row, ...]]:
+    """Return the rows to learn for a task, and those for choosing the best epoch.
 
     Args:
         task: with a dataset in LeanDojo's form.
@@ -62,7 +63,7 @@ def select_rows(
     rows_of = {one.name: partial(read, one, "train") for one in earlier}
     known = rows_of[task.name]() if task.name in rows_of else None
     selection = replay.select(task.name, train, known, rows_of, config, but=held_out)
-    return Dataset(selection.rows, tuple(held_out.values())), selection.counts()
+    return selection, tuple(held_out.values())
 
 
 class ProgressJob(TrainingJob[ProgressConfig, ProgressModel]):
@@ -91,14 +92,15 @@ class ProgressJob(TrainingJob[ProgressConfig, ProgressModel]):
 
     def learn(self, task: TaskData, on_step: OnStep) -> Checkpoint:
         config = self.config
-        data, replayed = select_rows(task, config, self.replayed)
+        selection, held_out = select_rows(task, config, self.replayed)
+        data = Dataset(selection.rows, held_out)
         step = self.chain.step(task, config, parent=self.order.parent, data=data.digest)
         reports = Reports.of_job(on_step, self.tensorboard)
         return make_checkpoint(
             self.chain,
             step,
             lambda: ProgressTraining(config, step.start, reports),
-            lambda: (data, {"replayed": replayed}),
+            lambda: (data, {"rows": selection.about()}),
         )
 
     def load(self, source: str) -> ProgressModel:

@@ -134,10 +134,9 @@ def select_rows(
         config,
     )
     about = {
-        "steps": len(selection.own),
+        **selection.about(),
         "skipped": dict(read.skipped),
         "accepted": {"proofs": count_proofs(selection.rows), "left_out": dict(ours.left_out)},
-        "replayed": selection.counts(),
     }
     return selection, about
 

@@ -36,14 +36,14 @@ def goals(rows: Sequence[Row]) -> list[str]:
 
 
 def test_a_first_task_is_what_its_dataset_has(tmp_path: Path) -> None:
-    data, replayed = select_rows(task(tmp_path, "A", 5), CONFIG)
-    assert goals(data.train) == [f"⊢ A {number}" for number in range(1, 6)]
-    assert (goals(data.held_out), replayed) == (["⊢ A 0"], {})
+    selection, held_out = select_rows(task(tmp_path, "A", 5), CONFIG)
+    assert goals(selection.rows) == [f"⊢ A {number}" for number in range(1, 6)]
+    assert (goals(held_out), selection.replayed) == (["⊢ A 0"], ())
 
 
 def test_without_a_proof_on_the_val_side_some_of_the_others_choose_the_best_epoch(tmp_path: Path) -> None:
-    data, _ = select_rows(task(tmp_path, "A", 10, val=0), CONFIG)
-    assert (len(data.train), len(data.held_out)) == (8, 2)
+    selection, held_out = select_rows(task(tmp_path, "A", 10, val=0), CONFIG)
+    assert (len(selection.rows), len(held_out)) == (8, 2)
 
 
 def test_a_task_without_a_proof_to_train_on_is_refused(tmp_path: Path) -> None:
@@ -53,16 +53,15 @@ def test_a_task_without_a_proof_to_train_on_is_refused(tmp_path: Path) -> None:
 
 def test_a_repository_that_grew_is_trained_on_its_new_proofs_and_replays_the_rest(tmp_path: Path) -> None:
     before, now = task(tmp_path, "A", 20), task(tmp_path, "A", 23)
-    data, replayed = select_rows(now, CONFIG, [before])
-    assert replayed == {"A": 3}
-    assert goals(data.train)[:3] == ["⊢ A 21", "⊢ A 22", "⊢ A 23"]
-    assert len(set(goals(data.train))) == 6
-    assert goals(data.held_out) == ["⊢ A 0"], "the best epoch is chosen on the new task"
-    assert data.digest != select_rows(now, CONFIG)[0].digest
+    selection, held_out = select_rows(now, CONFIG, [before])
+    assert selection.counts() == {"A": 3}
+    assert goals(selection.own) == ["⊢ A 21", "⊢ A 22", "⊢ A 23"]
+    assert len(set(goals(selection.rows))) == 6
+    assert goals(held_out) == ["⊢ A 0"], "the best epoch is chosen on the new task"
 
 
 def test_a_step_that_chooses_the_best_epoch_is_not_replayed(tmp_path: Path) -> None:
     earlier = task(tmp_path, "Other", 30, val=0, of="A")
-    data, replayed = select_rows(task(tmp_path, "A", 60, val=3), CONFIG, [earlier])
-    assert replayed == {}, "all of them are learned as the task's own, or held out"
-    assert not {row.step for row in data.train} & {row.step for row in data.held_out}
+    selection, held_out = select_rows(task(tmp_path, "A", 60, val=3), CONFIG, [earlier])
+    assert selection.replayed == (), "all of them are learned as the task's own, or held out"
+    assert not {row.step for row in selection.rows} & {row.step for row in held_out}
