@@ -52,6 +52,9 @@ _LOAD: Mapping[tuple[str, Format], tuple[str, str]] = {
 """The module that loads a model, and the function in it."""
 
 
+_CARD = Path(__file__).with_name("card.md")
+
+
 class SharingError(LearningError):
     """A checkpoint cannot be written for others."""
 
@@ -212,7 +215,7 @@ def _write_modules(out: Path, config: Mapping[str, Any]) -> None:
 
 def card(shared: Shared) -> str:
     """Return a checkpoint's model card, with the hub's metadata above it."""
-    from huggingface_hub import EvalResult, ModelCardData
+    from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
     row = shared.row
     task, ours = _TASKS[row.model]
@@ -244,58 +247,37 @@ def card(shared: Shared) -> str:
         model_name=f"everlean {row.model} {row.checkpoint}",
         eval_results=results or None,
     )
+    rows = [(one, who, metrics) for one in tests for who, metrics in baselines_of(one.metrics).items()]
+    names = [name for name in rows[0][2] if not name.endswith(BOUNDS)] if rows else []
+    # Of a repository's adapter the checkpoint's steps may be another's.
+    made = f"{row.steps} steps in {row.seconds:.0f} s; weights {row.weights}."
     settings = {**row.config, "seed": row.seed, "device": row.device, **row.versions}
-    parts = [
-        f"---\n{data}\n---",
-        f"# everlean {row.model} {row.checkpoint}",
-        "",
-        f"A model for {ours} in Lean 4, trained by everlean from `{_public(row.base)}`.",
-        "",
-        "## Learned from, in this order",
-        "",
-        *(f"- {repository}" for repository in shared.learned),
-        "",
-        _SIDES[row.config["split"]],
-        "",
-        "## Measured",
-        "",
-        *_table(tests),
-        "",
-        "## Load",
-        "",
-        f'```python\nfrom {module} import {load.partition(".")[0]}\n\nmodel = {load}("FOLDER")\n```',
-        "",
-        "## Made with",
-        "",
-        # Of a repository's adapter the checkpoint's steps may be another's.
-        f"{row.steps} steps in {row.seconds:.0f} s; weights {row.weights}."
+    written = ModelCard.from_template(
+        data,
+        template_path=str(_CARD),
+        title=data.model_name,
+        task=ours,
+        base=_public(row.base),
+        learned=shared.learned,
+        sides=_SIDES[row.config["split"]],
+        metrics=names,
+        measured=[
+            [
+                task_name(one.repository, one.split),
+                one.n,
+                BASELINES[who] if who else "this model",
+                *(_figure(metrics, name) for name in names),
+            ]
+            for one, who, metrics in rows
+        ],
+        module=module,
+        load=load,
+        made=made
         if shared.repository is None
         else f"The adapter {begun(shared.folder)} of the checkpoint's.",
-        "",
-        *(f"- {key}: {_public(value)}" for key, value in settings.items()),
-    ]
-    return "\n".join(parts) + "\n"
-
-
-def _table(tests: Sequence[EvaluationRow]) -> list[str]:
-    """Return the measures as a table in Markdown: a row for the model and each baseline on each test set."""
-    if not tests:
-        return ["On no test set."]
-    rows = [
-        (one, "this model" if not who else BASELINES[who], metrics)
-        for one in tests
-        for who, metrics in baselines_of(one.metrics).items()
-    ]
-    names = [name for name in rows[0][2] if not name.endswith(BOUNDS)]
-    return [
-        f"| test set | steps | of | {' | '.join(names)} |",
-        f"|{'---|' * (3 + len(names))}",
-        *(
-            f"| {task_name(one.repository, one.split)} | {one.n} | {who} | "
-            f"{' | '.join(_figure(metrics, name) for name in names)} |"
-            for one, who, metrics in rows
-        ),
-    ]
+        settings={name: _public(value) for name, value in settings.items()},
+    )
+    return str(written)
 
 
 def _figure(metrics: Mapping[str, float], name: str) -> str:
