@@ -226,7 +226,7 @@ def rows_of_texts(tasks: Mapping[str, Sequence[tuple[str, str]]]) -> dict[str, L
         for query, document in texts:
             needed.setdefault(query, set()).add(place[document])
         steps = tuple(
-            Example("T.lean", query, (1, 1), 0, query, tuple(sorted(own)), tuple(sorted(own)))
+            Example("T.lean", query, (1, 1), query, tuple(sorted(own)), tuple(sorted(own)))
             for query, own in needed.items()
         )
         lessons[name] = Lesson(corpus, steps, ())

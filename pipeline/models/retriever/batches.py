@@ -43,14 +43,13 @@ from pipeline.models.text import query_text
 class Example:
     """A tactic step: the query is its state before, `positives` are its premises.
 
-    `proof` are the whole proof's premises, its own among them. Both are indices of the corpus, ascending. `tactic` is
-    the step's number in the proof, `start` the theorem's beginning.
+    `proof` are the whole proof's premises, its own among them. Both are indices of the corpus, ascending. `start` is
+    the theorem's beginning.
     """
 
     file_path: str
     full_name: str
     start: Position
-    tactic: int
     query: str
     positives: tuple[int, ...]
     proof: tuple[int, ...]
@@ -88,8 +87,8 @@ def dataset_digest(corpus: Corpus, examples: Sequence[Example]) -> str:
         for premise in file.premises:
             digest.update(json.dumps([premise.full_name, premise.start, premise.end, premise.code]).encode())
     for example in examples:
-        asked = [example.file_path, example.full_name, example.start, example.tactic, example.query]
-        digest.update(json.dumps([*asked, example.positives]).encode())
+        asked = [example.file_path, example.full_name, example.start, example.query, example.positives]
+        digest.update(json.dumps(asked).encode())
     return digest.hexdigest()
 
 
@@ -105,17 +104,10 @@ def _steps(proved: Theorem, corpus: Corpus) -> list[Example]:
         places = {corpus.locate(cited.def_path, cited.def_pos) for cited in step.annotated_tactic[1]}
         used.append(tuple(sorted(place for place in places if place is not None)))
     proof = tuple(sorted(set().union(*used)))
+    place = proved.file_path, proved.full_name, proved.start
     return [
-        Example(
-            file_path=proved.file_path,
-            full_name=proved.full_name,
-            start=proved.start,
-            tactic=number,
-            query=query_text(step.state_before),
-            positives=positives,
-            proof=proof,
-        )
-        for number, (step, positives) in enumerate(zip(proved.traced_tactics, used, strict=True))
+        Example(*place, query_text(step.state_before), positives, proof)
+        for step, positives in zip(proved.traced_tactics, used, strict=True)
         if positives
     ]
 

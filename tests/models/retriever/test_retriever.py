@@ -127,7 +127,7 @@ def test_rankings_do_not_depend_on_the_precision_of_training_and_leave_the_mode_
 ) -> None:
     encoder = load_encoder(folder).train()
     retriever = Retriever(encoder, load_tokens(folder), 64)
-    example = Example("Demo/F5.lean", "t", (99, 1), 0, "⊢ abcd", (), ())
+    example = Example("Demo/F5.lean", "t", (99, 1), "⊢ abcd", (), ())
 
     def ask() -> list[list[int]]:
         vectors = retriever.premises(corpus)

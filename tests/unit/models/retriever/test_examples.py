@@ -45,7 +45,7 @@ def test_a_step_has_its_own_premises_and_those_of_the_whole_proof_and_one_withou
         step("t", "", use("n", "A.lean", 3)),
     )
     read = read_examples(write(tmp_path, [proof]), corpus)
-    assert [(one.tactic, one.query, one.positives) for one in read] == [(0, "⊢ a", (0, 4)), (2, "", (2,))]
+    assert [(one.query, one.positives) for one in read] == [("⊢ a", (0, 4)), ("", (2,))]
     assert {one.proof for one in read} == {(0, 2, 4)}
 
 

@@ -35,7 +35,7 @@ def corpus_of(folder: Path, sizes: list[int], imports: list[int]) -> Corpus:
 
 
 def step(corpus: Corpus, positive: int) -> Example:
-    return Example(corpus.files[-1].path, "t", THEOREM, 0, "⊢", (positive,), (positive,))
+    return Example(corpus.files[-1].path, "t", THEOREM, "⊢", (positive,), (positive,))
 
 
 def pools(corpus: Corpus, positive: int) -> tuple[set[int], set[int]]:
