@@ -155,7 +155,7 @@ def _trained(repository: Repository, corpus: Corpus, seed: int, folder: Path) ->
     from tests.support.tiny_models import make_tiny_retriever
 
     place = folder / repository.name
-    texts = [premise.serialize()[:_LETTERS] for premise in corpus.all_premises]
+    texts = [premise.serialize()[:_LETTERS] for premise in corpus]
     if not place.exists():
         _write(place, repository)
     base = make_tiny_retriever(

@@ -94,8 +94,8 @@ class MePo:
     c = 2.4
 
     def __init__(self, corpus: Corpus) -> None:
-        self._known = {end for one in corpus.all_premises for end in _ends(one.full_name)}
-        self._symbols = [self.symbols(one.code) - set(_ends(one.full_name)) for one in corpus.all_premises]
+        self._known = {end for one in corpus for end in _ends(one.full_name)}
+        self._symbols = [self.symbols(one.code) - set(_ends(one.full_name)) for one in corpus]
         self._sizes = np.array([len(symbols) for symbols in self._symbols], dtype=np.float64)
         self._premises_of: defaultdict[str, list[int]] = defaultdict(list)
         for number, symbols in enumerate(self._symbols):

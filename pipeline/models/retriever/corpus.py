@@ -87,7 +87,7 @@ class Corpus:
         self.source = Path(jsonl_path)
         self._files: dict[str, int] = {}
         self.files: list[CorpusFile] = []
-        self.all_premises: list[Premise] = []
+        self._premises: list[Premise] = []
         try:
             with self.source.open("rb") as lines:
                 for number, line in enumerate(lines, start=1):
@@ -105,17 +105,17 @@ class Corpus:
             np.arange(len(self.files), dtype=np.int32), sizes
         )
         """The file's number of each premise: int32, shape (len(self),)."""
-        self._starts = _keys(premise.start for premise in self.all_premises)
-        self._ends = _keys(premise.end for premise in self.all_premises)
+        self._starts = _keys(premise.start for premise in self._premises)
+        self._ends = _keys(premise.end for premise in self._premises)
 
     def __len__(self) -> int:
-        return len(self.all_premises)
+        return len(self._premises)
 
     def __getitem__(self, index: int) -> Premise:
-        return self.all_premises[index]
+        return self._premises[index]
 
     def __iter__(self) -> Iterator[Premise]:
-        return iter(self.all_premises)
+        return iter(self._premises)
 
     def file(self, path: str) -> CorpusFile | None:
         """Return a file by its path ("./A.lean" is "A.lean"); None if the corpus does not have it."""
@@ -169,7 +169,7 @@ class Corpus:
             dtype=np.bool_,
         )
         cut = Corpus.__new__(Corpus)
-        cut.source, cut._files, cut.files, cut.all_premises = self.source, {}, [], []
+        cut.source, cut._files, cut.files, cut._premises = self.source, {}, [], []
         for number in np.flatnonzero(stays):
             path = self.files[number].path
             # A file may import another through one left out.
@@ -194,8 +194,8 @@ class Corpus:
 
     def _put(self, path: str, premises: tuple[Premise, ...], imports: tuple[str, ...]) -> None:
         self._files[path] = len(self.files)
-        self.files.append(CorpusFile(path, premises, imports, len(self.all_premises)))
-        self.all_premises.extend(premises)
+        self.files.append(CorpusFile(path, premises, imports, len(self._premises)))
+        self._premises.extend(premises)
 
     def _close(self) -> Bits:
         """Return each file's imports as bits, most significant first: uint8, shape (n, ceil(n / 8))."""

@@ -223,7 +223,7 @@ class Retriever:
         Raises:
             DivergedError: the encoder's weights are damaged. LearningError: the index cannot be written.
         """
-        documents = [premise.serialize() for premise in corpus.all_premises]
+        documents = [premise.serialize() for premise in corpus]
         if indices is None:
             return embed_texts(self.encoder, self.tokens, documents, self.document_length)
         return torch.from_numpy(stored_vectors(self, documents, indices)).to(self.encoder.device)
