@@ -25,7 +25,7 @@ from typing import NoReturn
 from urllib.parse import urlsplit
 
 from pipeline.endpoint.address import checked_address, is_local, is_private, requests_url
-from pipeline.endpoint.answers import PaidAnswers, request_name
+from pipeline.endpoint.answers import PaidAnswers
 from pipeline.endpoint.credentials import read_key
 from pipeline.endpoint.dialect import (
     Answer,
@@ -172,7 +172,7 @@ class ChatClient:
                 "one), or remove cap_usd"
             )
         self._spending = Spending(ledger=endpoint.ledger, cap_usd=endpoint.cap_usd, now=now)
-        self._answers = None if endpoint.answers is None else PaidAnswers(endpoint.answers)
+        self._answers = PaidAnswers(endpoint.answers, self._url, endpoint.model)
         # A reused answer costs nothing more.
         self._counted: set[str] = set()
         self._sleep, self._clock = sleep, clock
@@ -255,13 +255,9 @@ class ChatClient:
         while True:
             async with self._turn:
                 wanted = count if self._dialect.several else 1
-                name = (
-                    ""
-                    if self._answers is None
-                    else request_name(self._url, self.endpoint.model, call.ask, wanted)
-                )
+                name = self._answers.name(call.ask, wanted)
                 most = (call.ask.most_prompt_tokens, call.ask.max_tokens * wanted)
-                if (kept := await self._paid_answer(name)) is not None:
+                if (kept := await asyncio.to_thread(self._answers.get, name)) is not None:
                     if name not in self._counted:
                         call.usage += self._cost(most, kept.tokens)
                         self._counted.add(name)
@@ -287,19 +283,6 @@ class ChatClient:
             failed += 1
             await self._wait(result, failed, call)
 
-    async def _paid_answer(self, name: str) -> Answer | None:
-        """Return the paid answer to a named request, if any."""
-        if self._answers is None or not name:
-            return None
-        reply = await asyncio.to_thread(self._answers.get, name)
-        try:
-            return None if reply is None else read_answer(reply)
-        except NotUnderstoodError as error:
-            _log.warning(
-                "%s: a kept answer is damaged and asked for again: %s", self.endpoint.base_url, error
-            )
-            return None
-
     def _usd(self, tokens: tuple[int, int]) -> float | None:
         """Return the cost of prompt and completion; None without prices."""
         prompt = self.endpoint.usd_per_million_prompt
@@ -318,8 +301,7 @@ class ChatClient:
 
         A reply with the key in it is not kept: the key is written to no disk.
         """
-        repeats_key = self._key is not None and self._key.encode() in reply
-        if self._answers is not None and name and not repeats_key:
+        if self._key is None or self._key.encode() not in reply:
             self._answers.put(name, reply)
         self._spending.book(reserved, usage)
 

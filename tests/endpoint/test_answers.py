@@ -96,4 +96,4 @@ def test_what_is_kept_is_for_its_owner_alone_and_holds_no_key(
 def test_a_folder_that_cannot_be_written_is_said_before_anything_is_paid(tmp_path: Path) -> None:
     (tmp_path / "answers").write_text("a file")
     with pytest.raises(EndpointError, match="cannot be kept"):
-        PaidAnswers(tmp_path / "answers")
+        PaidAnswers(tmp_path / "answers", "https://host/v1", "m")
