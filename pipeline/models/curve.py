@@ -13,7 +13,6 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Self
 
 CURVE = "curve.json"
@@ -29,11 +28,8 @@ _TIMES = ("_runtime", "_per_second", "step_time")
 class Curve:
     """The measures of a training, by name."""
 
-    def __init__(self, measured: Mapping[str, Iterable[Sequence[Any]]] = MappingProxyType({})) -> None:
-        """`measured`: that attribute of an earlier curve: every (step, value) of each measure."""
-        self.measured: dict[str, list[Point]] = {
-            name: [(step, value) for step, value in points] for name, points in measured.items()
-        }
+    def __init__(self) -> None:
+        self.measured: dict[str, list[Point]] = {}
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
         """Add a step's measures, without numbers that are not finite: JSON has none."""
