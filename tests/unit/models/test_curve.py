@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from pathlib import Path
 
@@ -33,16 +32,6 @@ def test_a_long_run_keeps_its_mean_its_end_and_a_bounded_number_of_points() -> N
     begins = [0, *(step for step, _ in points)]
     for before, (step, value) in zip(begins, points, strict=False):
         assert value == pytest.approx((before + 1 + step) / 2)
-
-
-def test_a_run_that_goes_on_from_its_saved_state_has_the_curve_of_one_that_was_not_cut() -> None:
-    whole, cut = Curve(), Curve()
-    for step in range(1, 3 * MOST):
-        whole.add(step, {"loss": math.sin(step)})
-        cut.add(step, {"loss": math.sin(step)})
-        if step % 400 == 0:
-            cut = Curve(json.loads(json.dumps(cut.measured)))
-    assert cut.as_json() == whole.as_json()
 
 
 def test_of_a_trainer_s_log_the_measures_count_and_neither_times_nor_what_is_no_number() -> None:
