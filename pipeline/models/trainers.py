@@ -24,6 +24,7 @@ from __future__ import annotations
 import abc
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -467,6 +468,11 @@ class RetrievalTrainer(RepositoryTrainer[RetrieverConfig]):
         """
         config = self.config
         if world() == 1 and config.num_gpus > 1 and device_of(config.device).type == "cuda":
+            if hasattr(sys, "ps1"):
+                raise ConfigError(
+                    f"num_gpus is {config.num_gpus}: a program starts again for each further GPU, and an "
+                    "interactive one cannot. Run it as a script, or set num_gpus = 1"
+                )
             start_again(config.num_gpus)
         join(config.device, timeout_s=config.timeout_seconds)
         return self._train(model_checkpoint_path or "", repos, database, Path(data_path))

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from typing import Any
 import pytest
 import torch
 
+from pipeline.models import trainers
 from pipeline.models.chain import Chain
 from pipeline.models.errors import CheckpointError, ConfigError, DatasetError, ModelError
 from pipeline.models.model_files import Checkpoint
@@ -143,6 +145,15 @@ def test_a_repository_without_a_theorem_to_learn_is_said_and_the_others_go_on(
     [second] = trainer().train(database.repositories[:2], database, tmp_path / "data")
     assert (second.task, second.parent) == (f"https://example.org/demo/bee@{'2' * 40}", None)
     assert "train.json has no theorem" in capsys.readouterr().out
+
+
+def test_several_gpus_are_refused_where_no_program_can_be_started_again(
+    trainer: Callable[..., RetrievalTrainer], database: DynamicDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trainers, "device_of", lambda _name: torch.device("cuda"))
+    monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    with pytest.raises(ConfigError, match=r"num_gpus is 2: .*interactive one cannot\. Run it as a script"):
+        trainer(num_gpus=2).train(database.repositories, database)
 
 
 def test_replay_is_refused_where_all_is_learned_again(trainer: Callable[..., RetrievalTrainer]) -> None:
