@@ -395,7 +395,7 @@ class GRPOTrainer(SFTTrainer):
                     'reward_func is "lean", and places is None: say where Lean states the goals, with '
                     "places=pipeline.models.tactics.goals.SourcePlaces(backend, project), or train with HFAgent"
                 )
-            reward = LeanReward(self.places, beyond_finishers=True)
+            reward = LeanReward(self.places)
         return RewardTraining(
             self.config,
             self.grpo,

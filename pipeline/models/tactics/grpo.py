@@ -2,9 +2,9 @@
 
 Each prompt is a goal of a row, in the words of `pipeline.models.tactics.prompt`; for each the model writes
 `num_generations` answers, and learns from each one's lead over the others. The reward from Lean runs them
-(`pipeline.models.tactics.reward`). Another function takes the texts of the answers as `completions`, whatever the
-model's template makes of them, the goals as `problem` and the rows' other columns by name; it returns a tensor or a
-list.
+(`pipeline.models.tactics.reward`); it leaves out goals closed by a finisher alone, since the first rung closes those
+without a model. Another function takes the texts of the answers as `completions`, whatever the model's template makes
+of them, the goals as `problem` and the rows' other columns by name; it returns a tensor or a list.
 
 The job's goals are those of the task's training split, each stated in its file at the trace's commit, behind the text
 before its theorem: the job's worktree, built. Its measures are those of `train_tactics`, so the rule of promotion
@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
@@ -32,20 +33,25 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError, NothingToLearnError
 from pipeline.models.libraries import DType
 from pipeline.models.model_files import Checkpoint
-from pipeline.models.ranks import world
+from pipeline.models.ranks import is_first, of_first, world
 from pipeline.models.running import NO_REPORTS, FitResult, Reports, Saves, make_checkpoint
 from pipeline.models.tactics.goals import SourcePlaces
 from pipeline.models.tactics.job import TacticsJob, describe_premises
 from pipeline.models.tactics.models import TacticModel
 from pipeline.models.tactics.prompt import thinking
-from pipeline.models.tactics.reward import LeanReward
+from pipeline.models.tactics.reward import FINISHERS, CompletionRow, LeanReward
 from pipeline.models.tactics.rows import Row, digest_of, read_rows
 from pipeline.models.tactics.training import FineTuning
 from pipeline.models.training_job import OnStep
+from store.files import write_whole
 from store.text import first_line
 
 RewardFunc = Callable[..., Any]
 _REFERENCE = "ref"
+_JUDGED_TOGETHER = 64
+"""Goals."""
+_CLOSED = "closed.json"
+"""In the folder of a run's saves: whether a finisher closes each goal."""
 _MOST_SILENT = 0.95
 _MEASURES = {
     "reward": "reward",
@@ -56,7 +62,6 @@ _MEASURES = {
     "lean/closed": "closed",
     "lean/progress": "progress",
     "lean/open": "open",
-    "lean/easy": "easy",
     "lean/unjudged": "unjudged",
 }
 """Fields of TRL's log to keep, as means over the run, and their names here."""
@@ -113,19 +118,28 @@ class RewardTraining(FineTuning):
         self.reward = reward
 
     def fit(self, rows: Sequence[Row], saves: Saves) -> FitResult:
-        examples = prompts_of(rows, self.found)
-        _, needed = self._gathered()
-        if len(examples) < needed:
-            # TRL drops an incomplete step: training would end without a step and without an error.
-            raise NothingToLearnError(
-                f"there are {len(examples)} goals, and a step takes {needed}: set batch_size lower"
-            )
+        every = prompts_of(rows, self.found)
+        lean = self.reward if isinstance(self.reward, LeanReward) else None
+        self._config(saves)  # before Lean judges for hours
+        if not every:
+            raise NothingToLearnError("there is no goal to learn from")
         try:
+            examples = every if lean is None else _beyond_finishers(every, lean, saves.folder)
+            dropped = len(every) - len(examples)
+            if dropped:
+                self.reports.say(f"{dropped} of {len(every)} goals are left out: a finisher closes them")
+            _, needed = self._gathered()
+            if len(examples) < needed:
+                # TRL drops an incomplete step: training would end without a step and without an error.
+                which = "" if lean is None else f" that no finisher closes, of {len(every)}"
+                raise NothingToLearnError(
+                    f"there are {len(examples)} goals{which}, and a step takes {needed}: set batch_size lower"
+                )
             trainer = self.trainer(examples, saves)
             steps = self.drive(trainer, saves)
         finally:
-            if isinstance(self.reward, LeanReward):
-                self.reward.close()
+            if lean is not None:
+                lean.close()
             if isinstance(self.found.model, PeftModel) and _REFERENCE in self.found.model.peft_config:
                 # TRL's copy of the adapter before the training.
                 self.found.model.delete_adapter(_REFERENCE)
@@ -134,7 +148,7 @@ class RewardTraining(FineTuning):
             logged = [item[name] for item in trainer.state.log_history if name in item]
             if logged:
                 measures[ours] = sum(logged) / len(logged)
-        return FitResult(len(examples), 0, steps, measures, _warnings(measures))
+        return FitResult(len(examples), dropped, steps, measures, _warnings(measures))
 
     def trainer(self, examples: list[dict[str, Any]], saves: Saves) -> Any:
         """Return TRL's trainer of the model for the prompts of `prompts_of`."""
@@ -194,6 +208,27 @@ def _warnings(measures: Mapping[str, float]) -> tuple[str, ...]:
     return (f"in {silent:.0%} of the groups all answers earned the same, {why}",)
 
 
+def _beyond_finishers(examples: list[dict[str, Any]], lean: LeanReward, run: Path) -> list[dict[str, Any]]:
+    """Return the prompts whose goals no finisher closes: the first rung closes the others without a model.
+
+    Lean's answers are kept in the folder of a run's saves, so a stopped run goes on from there, and with the same
+    goals.
+    """
+    kept = run / _CLOSED
+    closed: list[bool] = of_first(json.loads(kept.read_bytes()) if is_first() and kept.exists() else [])
+    for first in range(len(closed), len(examples), _JUDGED_TOGETHER):
+        part = examples[first : first + _JUDGED_TOGETHER]
+        asked = [CompletionRow(one["problem"], finisher, one) for one in part for finisher in FINISHERS]
+        closes = [one == "closed" for one in lean.judge(asked)]
+        found = [any(closes[at : at + len(FINISHERS)]) for at in range(0, len(closes), len(FINISHERS))]
+        # Near a time limit processes get different answers, but must learn from the same goals.
+        closed += of_first(found)
+        if is_first():
+            run.mkdir(parents=True, exist_ok=True)
+            write_whole(kept, json.dumps(closed))
+    return [one for one, easy in zip(examples, closed, strict=True) if not easy]
+
+
 def as_documented(reward: RewardFunc) -> RewardFunc:
     """Return a reward function for TRL, called as LeanDojo documents: with texts, for a tensor or a list of numbers.
 
@@ -241,10 +276,7 @@ class GrpoJob(TacticsJob):
         step = self.chain.step(task, config, parent=order.parent, data=data)
         step = replace(step, config={**step.config, **about})
         places = SourcePlaces(order.lean, self.spec.project(order.folder), order.folder)
-        reward, reports = (
-            LeanReward(places, limits=order.limits, beyond_finishers=True),
-            Reports.of_job(on_step, self.tensorboard),
-        )
+        reward, reports = LeanReward(places, limits=order.limits), Reports.of_job(on_step, self.tensorboard)
         begin = partial(RewardTraining, config, order.grpo, reward, step.start, reports)
 
         def rows() -> tuple[Sequence[Row], dict[str, Any]]:

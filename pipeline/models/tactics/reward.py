@@ -13,8 +13,6 @@ compiles, and none of them closes the goal without the tactic. So `exfalso`, `by
 trivial` earn nothing: if they do not help, their goals stay open, and if a finisher closes it all the same, it needs no
 such step.
 
-In a training no answer earns anything on a goal that a finisher closes: the first rung proves it without a model.
-
 An impossible judgement (a goal that its text does not give back, no process, no time left) is None, which TRL leaves
 out of its means. Nothing a model writes raises.
 """
@@ -39,7 +37,7 @@ from pipeline.loop_thread import LoopThread
 from pipeline.models.errors import RewardError
 from pipeline.models.tactics.goals import GoalContext, Places, Statement, statement
 
-Outcome = Literal["closed", "progress", "open", "easy", "repeated", "failed", "no_tactic", "forbidden"]
+Outcome = Literal["closed", "progress", "open", "repeated", "failed", "no_tactic", "forbidden"]
 FINISHERS = ("assumption", "trivial", "contradiction", "simp_all", "omega", "grind")
 """Tactics to close a step's remaining goals, in order; one unknown to the project's Lean closes nothing."""
 _MOST_LEFT = 16
@@ -52,7 +50,6 @@ REWARDS: Mapping[Outcome, float] = {
     "closed": 1.0,  # the goal is proved
     "progress": 0.2,  # the tactic runs, and `FINISHERS` close all its goals, but not the goal alone
     "open": 0.0,  # it runs, and leaves other goals than its own
-    "easy": 0.0,  # one of `FINISHERS` closes the goal, and `beyond_finishers` is set
     "repeated": -0.1,  # it runs and leaves its very goal, perhaps with copies of hypotheses or beside others
     "failed": 0.0,  # Lean refuses it, or it ran into the time limit
     "no_tactic": -0.2,  # the text is none (see `tactic_text.read_tactic`)
@@ -79,20 +76,17 @@ class LeanReward:
         places: Places,
         *,
         limits: PoolLimits | None = None,
-        beyond_finishers: bool = False,
         tactic_timeout_s: float = 10.0,
         batch_timeout_s: float = 300.0,
     ) -> None:
         """Args:
         places: of the goals.
         limits: of the pool of REPL processes.
-        beyond_finishers: whether answers earn nothing on a goal that one of `FINISHERS` closes.
         tactic_timeout_s: of one tactic; then it has failed.
         batch_timeout_s: of one call; completions not judged by then get None.
         """
         self._places = places
         self._limits = limits
-        self._beyond_finishers = beyond_finishers
         self._tactic_timeout_s = tactic_timeout_s
         self._batch_timeout_s = batch_timeout_s
         self._easy: dict[tuple[GoalContext, str], bool] = {}
@@ -132,7 +126,7 @@ class LeanReward:
         verdicts = self.judge(requests)
         counted = Counter(one or "unjudged" for one in verdicts)
         if (log_metric := columns.get("log_metric")) is not None:
-            for name in ("closed", "progress", "open", "easy", "unjudged"):
+            for name in ("closed", "progress", "open", "unjudged"):
                 log_metric(f"lean/{name}", counted[name] / max(1, len(verdicts)))
         return [None if one is None else REWARDS[one] for one in verdicts]
 
@@ -212,9 +206,6 @@ class LeanReward:
                 self._started = True
                 if root is None:
                     return
-                if self._beyond_finishers and await self._is_easy(session, place, stated, root):
-                    found |= {(goal, tactic): "easy" for tactic in tactics}
-                    return
                 for tactic in tactics:
                     found[goal, tactic] = await self._try(session, place, stated, root, tactic)
         except SetupFailed as error:
@@ -281,17 +272,13 @@ class LeanReward:
         closing = await self._finished(session, state)
         if closing is None:
             return "open"
-        if await self._is_easy(session, place, stated, root):
+        if (place, stated.goal) not in self._easy:
+            self._easy[place, stated.goal] = await self._finished(session, root) is not None
+        if self._easy[place, stated.goal]:
             # What closes the rest closes the goal without it.
             return "open"
         whole = await self._compiled(session, place, stated, "\n".join((tactic, *closing)))
         return "progress" if whole == "closed" else "open"
-
-    async def _is_easy(self, session: Session, place: GoalContext, stated: Statement, root: State) -> bool:
-        """Return whether a finisher closes the goal alone."""
-        if (place, stated.goal) not in self._easy:
-            self._easy[place, stated.goal] = await self._finished(session, root) is not None
-        return self._easy[place, stated.goal]
 
     async def _finished(self, session: Session, state: State) -> tuple[str, ...] | None:
         """Return the finishers of a state's goals, one after the other; None if one goal stays open."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,15 +112,6 @@ def test_it_learns_what_lean_rewards_and_goes_on_after_a_kill_to_the_same_weight
 
     shutil.rmtree(chain.path(saved["checkpoint"]))
     check_resumed(rewarded.train, whole, chain=chain, measured="example.org/Goals")
-
-
-def test_answers_earn_nothing_on_goals_that_the_first_rung_closes_without_a_model(rewarded: Rewarded) -> None:
-    closing = replace(LEAN, tactics={**LEAN.tactics, (GOAL, "assumption"): []})
-    outcome = rewarded.train(job="easy", lean=backend(closing), grpo={"max_steps": 1})
-    (saved,) = outcome.of("checkpoint_saved")
-    measures = Chain(rewarded.bench.chain("tactics")).read(saved["checkpoint"]).about["fitted"]["measures"]
-    assert measures["easy"] > 0
-    assert measures["closed"] == measures["open"] == measures["unjudged"] == 0
 
 
 def test_what_it_does_not_take_is_said_and_leaves_nothing(rewarded: Rewarded) -> None:

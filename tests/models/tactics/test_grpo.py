@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from peft import LoraConfig, PeftModel
+from torch import distributed
 from transformers import AutoTokenizer, TrainerCallback
 
 from pipeline.jobs.specs import GrpoSpec
@@ -176,13 +178,67 @@ def test_any_batch_size_is_gathered_to_whole_groups(
 
 
 def test_fewer_goals_than_a_step_takes_are_said_and_do_not_end_in_a_model_of_no_step(
-    rewarded: Begin, saves: Saves
+    rewarded: Begin, lean: LeanReward, saves: Saves
 ) -> None:
-    with pytest.raises(NothingToLearnError, match="there are 2 goals, and a step takes 3: set batch_size"):
+    with pytest.raises(
+        NothingToLearnError, match="2 goals that no finisher closes, of 2, and a step takes 3: set"
+    ):
+        rewarded(lean, batch_size=6, num_generations=2).fit(ROWS, saves)
+
+
+def test_a_goal_is_judged_once_in_a_run_however_often_that_is_stopped(
+    tmp_path: Path, rewarded: Begin, saves: Saves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    closing = replace(LEAN, tactics={**LEAN.tactics, ("p", "assumption"): []})
+    for answers in (closing, LEAN):
+        in_process(monkeypatch, answers)
+        lean = LeanReward(bare_place(backend(), tmp_path))
+        with pytest.raises(NothingToLearnError, match="1 goals that no finisher closes, of 2,"):
+            rewarded(lean, batch_size=6, num_generations=2).fit(ROWS, saves)
+
+
+def test_processes_that_judge_differently_learn_from_the_first_ones_goals(
+    rewarded: Begin, lean: LeanReward, saves: Saves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(
+        distributed,
+        "broadcast_object_list",
+        lambda box, src: box.__setitem__(src, box[src] and [True, False]),
+    )
+    with pytest.raises(NothingToLearnError, match="1 goals that no finisher closes, of 2,"):
+        rewarded(lean, batch_size=6, num_generations=2).fit(ROWS, saves)
+
+
+def test_too_few_goals_for_a_reward_of_ones_own_are_no_finishers_fault(rewarded: Begin, saves: Saves) -> None:
+    with pytest.raises(NothingToLearnError, match="there are 2 goals, and a step takes 3"):
         rewarded(some, batch_size=6, num_generations=2).fit(ROWS, saves)
 
 
 # ---- Lean in the loop, and what is kept
+
+
+def test_a_goal_that_the_first_rung_closes_without_a_model_is_left_out(
+    tmp_path: Path, rewarded: Begin, monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
+    def reward(tactics: dict[tuple[str, str], Any]) -> LeanReward:
+        in_process(monkeypatch, replace(LEAN, tactics=tactics))
+        return LeanReward(bare_place(backend(), tmp_path))
+
+    lean = reward({**LEAN.tactics, ("p", "assumption"): []})
+    made = rewarded(lean, num_generations=2, batch_size=2)
+    fitted = made.fit(ROWS, Saves(tmp_path / "first"))
+    assert (fitted.rows, fitted.dropped) == (1, 1)
+    assert said[-1] == "1 of 2 goals are left out: a finisher closes them"
+    assert fitted.measures["unjudged"] == 0
+    # Neither the last finisher's verdict nor the first one's counts for another goal.
+    for goal, finisher in (("p", "assumption"), ("p", "grind"), ("q", "assumption"), ("q", "grind")):
+        lean = reward({(goal, finisher): []})
+        with pytest.raises(NothingToLearnError, match="1 goals that no finisher closes, of 2,"):
+            rewarded(lean, num_generations=2, batch_size=6).fit(ROWS, Saves(tmp_path / f"{goal}-{finisher}"))
+    # A reward of one's own may be for anything.
+    own = rewarded(some, num_generations=2, batch_size=2)
+    assert own.fit(ROWS, Saves(tmp_path / "own")).dropped == 0
 
 
 def test_an_adapter_that_was_trained_on_tactics_is_trained_further_on_goals(
