@@ -17,7 +17,7 @@ from pipeline.serve.spec import Provenance
 
 def test_a_failure_has_its_traceback_once_and_a_line_each_time(caplog: pytest.LogCaptureFixture) -> None:
     class Fails:
-        def vectors(self, texts: Sequence[str]) -> list[list[float]]:
+        def embed(self, texts: Sequence[str]) -> list[list[float]]:
             if texts[0] == "other":
                 raise KeyError("other")
             raise ValueError(f"no {texts[0]}")
