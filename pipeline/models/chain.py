@@ -130,11 +130,8 @@ class Chain:
             CheckpointError: another process has it, or it cannot be made.
         """
         run = self.run(checkpoint)
-        busy = (
-            f"another process is making the checkpoint {checkpoint} (it holds {run / 'lock'}). Wait for it: it makes "
-            "the same as this one would"
-        )
-        with locked_folder(run, "lock", busy):
+        remedy = "Wait for it: it makes the same as this one would"
+        with locked_folder(run, f"is making the checkpoint {checkpoint}", remedy):
             yield run
 
     def remove(self, checkpoint: str, indices: Path) -> None:

@@ -204,11 +204,15 @@ def new_folder(place: Path, failed: tuple[str, str]) -> Iterator[Path]:
 
 
 @contextmanager
-def locked_folder(folder: Path, name: str, busy: str) -> Iterator[None]:
-    """Lock a file in a folder, made if need be; `busy` is the error message if another process has the lock."""
+def locked_folder(folder: Path, doing: str, remedy: str) -> Iterator[None]:
+    """Lock a folder, made if need be, by a file in it.
+
+    Raises:
+        CheckpointError: another process has the lock, and what it is `doing`; or the disk refused.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / name).open("w")
+        lock = (folder / "lock").open("w")
     except OSError as error:
         raise CheckpointError(f"{folder} cannot be written ({error.strerror})") from error
     with lock:
@@ -216,7 +220,7 @@ def locked_folder(folder: Path, name: str, busy: str) -> Iterator[None]:
             # Not `store.files.lock`: a loader's workers would have it too, and outlive a killed process.
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError) as error:
-            raise CheckpointError(busy) from error
+            raise CheckpointError(f"another process {doing} (it holds {lock.name}). {remedy}") from error
         yield
 
 

@@ -104,9 +104,8 @@ class OutputFolder:
             raise ConfigError(
                 f"{self.folder} is no link to a model of this trainer's: name another folder, or move it away"
             )
-        lock = self.chain.folder / "lock"
-        busy = f"another process trains into {self.folder} (it holds {lock}). Wait for it, or name another folder"
-        with locked_folder(lock.parent, lock.name, busy) if is_first() else nullcontext():
+        doing, remedy = f"trains into {self.folder}", "Wait for it, or name another folder"
+        with locked_folder(self.chain.folder, doing, remedy) if is_first() else nullcontext():
             yield of_first(self.newest() if is_first() else None)
 
     def _is_ours(self) -> bool:

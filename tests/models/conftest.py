@@ -18,7 +18,7 @@ def small_computations() -> None:
     garbage at every run: with the libraries and earlier modules that takes longer than the training.
     """
     torch.set_num_threads(1)
-    # Lightning turns it on for the whole process, and PyTorch then fills every new tensor with NaN.
+    # A training turns it on for the whole process, and PyTorch then fills every new tensor with NaN.
     torch.use_deterministic_algorithms(False)
     gc.collect()
     gc.freeze()
