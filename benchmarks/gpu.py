@@ -58,6 +58,7 @@ from pipeline.models.retriever.batches import Batches, Lesson, read_lesson
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.encoder import (
     Encoder,
+    Texts,
     byte_ids,
     load_encoder,
     load_tokens,
@@ -393,8 +394,8 @@ def measure_training(bench: Bench) -> Iterator[Row]:
     yield Row("training", f"{size} pairs, all activations held", size / held.step, "pairs/s")
     yield Row("training", f"{size} pairs, all activations held: peak memory", held.peak, "GiB")
 
-    def as_they_come(encoder: Encoder, ids: Tensor, mask: Tensor, **_: object) -> Tensor:
-        return torch.nn.functional.normalize(pooled(encoder, ids, mask), dim=1)
+    def as_they_come(encoder: Encoder, texts: Texts, **_: object) -> Tensor:
+        return torch.nn.functional.normalize(pooled(encoder, texts.ids, texts.mask), dim=1)
 
     with mock.patch("pipeline.models.retriever.batches.embed", as_they_come):
         config = _config(bench, batch_size=size, gradient_checkpointing="off", loss="mse")

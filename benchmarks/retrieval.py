@@ -53,11 +53,11 @@ from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import (
     Encoder,
+    Texts,
     embed,
     load_encoder,
     load_tokens,
     pooled,
-    tensors_of,
 )
 from pipeline.models.retriever.index import embed_texts, top_k
 from pipeline.models.retriever.learning import learn, measure
@@ -339,11 +339,11 @@ def measure_lengths(bench: Bench) -> Iterator[Row]:
         grouped += sum(len(rows) * int(lengths[rows].max()) for rows in groups)
     encoder = load_encoder(make_tiny_retriever(bench.folder / "lengths", d_model=64, layers=2))
     lengths = np.minimum(lengths_of_lean(documents, stream=1), config.document_length)
-    ids, mask = tensors_of([np.full(length, 40, dtype=np.int32) for length in lengths])
+    texts = Texts.of([np.full(length, 40, dtype=np.int32) for length in lengths])
     held = {
-        "padded to the longest": partial(pooled, encoder, ids, mask),
-        "in groups of like length": partial(embed, encoder, ids, mask),
-        "in groups, computed again": partial(embed, encoder, ids, mask, recompute=True),
+        "padded to the longest": partial(pooled, encoder, texts.ids, texts.mask),
+        "in groups of like length": partial(embed, encoder, texts),
+        "in groups, computed again": partial(embed, encoder, texts, recompute=True),
     }
     for name, work in held.items():
         size = held_for_the_gradient(encoder, work) / 2**20

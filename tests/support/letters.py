@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pipeline.models.retriever.batches import Batch
-from pipeline.models.retriever.encoder import Encoder, byte_ids, embed, tensors_of
+from pipeline.models.retriever.encoder import Encoder, Texts, byte_ids, embed
 from pipeline.models.retriever.losses import RowLosses
 
 LETTERS = string.ascii_lowercase
@@ -52,8 +52,8 @@ class Letters:
     def at(self, step: int) -> Batch:
         pairs = self.texts(step)
         return Batch(
-            *tensors_of([byte_ids(query, LONGEST) for query, _ in pairs]),
-            *tensors_of([byte_ids(document, LONGEST) for _, document in pairs]),
+            Texts.of([byte_ids(query, LONGEST) for query, _ in pairs]),
+            Texts.of([byte_ids(document, LONGEST) for _, document in pairs]),
             label=torch.eye(self.rows),
             ignore=torch.zeros(self.rows, self.rows, dtype=torch.bool),
             premises=tuple(range(self.rows)),
@@ -63,8 +63,7 @@ class Letters:
 
 def scores_of(encoder: Encoder, batch: Batch) -> Tensor:
     """Return the cosines of a batch's queries and documents."""
-    queries = embed(encoder, batch.context_ids, batch.context_mask)
-    return queries @ embed(encoder, batch.premise_ids, batch.premise_mask).T
+    return embed(encoder, batch.queries) @ embed(encoder, batch.documents).T
 
 
 def loss_of(encoder: Encoder, batch: Batch, losses: RowLosses) -> Tensor:

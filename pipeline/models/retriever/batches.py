@@ -19,9 +19,8 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +34,7 @@ from pipeline.models.libraries import exact_float32
 from pipeline.models.replay import random_numbers
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
-from pipeline.models.retriever.encoder import Encoder, Tokens, embed, query_ids, tensors_of
+from pipeline.models.retriever.encoder import Encoder, Texts, Tokens, embed, query_ids
 from pipeline.models.text import query_text
 
 
@@ -179,22 +178,17 @@ class Batch:
     the step's rows are no multiple of the processes, the last process's last rows and their documents fill up: they are
     ignored and cost nothing, and the mean over all rows times `scale` is the mean over the others. `label` is 1 where a
     column's premise is a positive of the row's step ("mse") or whole proof ("contrastive"): float32, shape (B, D).
-    `ignore` marks columns not counted for a row: bool, shape (B, D). Ids and masks are int64, shape (B, length) and (C,
-    length). `premises` are the own documents' indices in the corpus, `pairs` the rows' numbers. The lengths of the
-    texts are known without a look at the device. `replayed` are rows of an earlier task, learned in the same step.
+    `ignore` marks columns not counted for a row: bool, shape (B, D). `premises` are the own documents' indices in the
+    corpus, `pairs` the rows' numbers. `replayed` are rows of an earlier task, learned in the same step.
     """
 
-    context_ids: Tensor
-    context_mask: Tensor
-    premise_ids: Tensor
-    premise_mask: Tensor
+    queries: Texts
+    documents: Texts
     label: Tensor
     ignore: Tensor
     premises: tuple[int, ...]
     pairs: tuple[int, ...]
     scale: float = 1.0
-    context_lengths: tuple[int, ...] = ()
-    premise_lengths: tuple[int, ...] = ()
     replayed: Batch | None = None
 
     def __len__(self) -> int:
@@ -214,12 +208,8 @@ class Batch:
         If several processes share the step, each embeds its own documents, and all are columns in each of them.
         `recompute`: see `encoder.embed`.
         """
-        queries = embed(
-            encoder, self.context_ids, self.context_mask, lengths=self.context_lengths, recompute=recompute
-        )
-        documents = embed(
-            encoder, self.premise_ids, self.premise_mask, lengths=self.premise_lengths, recompute=recompute
-        )
+        queries = embed(encoder, self.queries, recompute=recompute)
+        documents = embed(encoder, self.documents, recompute=recompute)
         if self.label.shape[1] > len(documents):
             # With gradients: another process's loss pulls at this one's documents. DDP takes the mean of the sums.
             documents = torch.cat(all_gather(documents))  # type: ignore[no-untyped-call]
@@ -228,10 +218,14 @@ class Batch:
             return queries.float() @ documents.float().T
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        values: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
-        values = {name: change(value) for name, value in values.items() if isinstance(value, Tensor)}
-        again = None if self.replayed is None else self.replayed._each(change)
-        return replace(self, **values, replayed=again)
+        return replace(
+            self,
+            queries=self.queries.each(change),
+            documents=self.documents.each(change),
+            label=change(self.label),
+            ignore=change(self.ignore),
+            replayed=None if self.replayed is None else self.replayed._each(change),
+        )
 
 
 class Batches:
@@ -310,20 +304,15 @@ class Batches:
         ignore[:, np.tile(filling, drawn.shape[1]).ravel()] = True
         ignore[filling[rank]] = True
         label[filling[rank]] = 0
-        longest = self._config.data_max_seq_len
-        queries = [query_ids(self._tokens, self.examples[number].query, longest) for number, _ in rows]
-        longest = self._config.document_length
-        documents = [self._tokens(self.corpus[index].serialize(), longest) for index in columns]
+        longest, document_length = self._config.data_max_seq_len, self._config.document_length
         return Batch(
-            *tensors_of(queries),
-            *tensors_of(documents),
+            Texts.of([query_ids(self._tokens, self.examples[number].query, longest) for number, _ in rows]),
+            Texts.of([self._tokens(self.corpus[index].serialize(), document_length) for index in columns]),
             label=torch.from_numpy(label),
             ignore=torch.from_numpy(ignore),
             premises=tuple(columns),
             pairs=tuple(map(int, numbers[places[rank]])),
             scale=own * world / len(pairs),
-            context_lengths=tuple(map(len, queries)),
-            premise_lengths=tuple(map(len, documents)),
         )
 
     def _targets(

@@ -12,6 +12,7 @@ import copy
 import json
 import zipfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast, get_args
@@ -296,22 +297,29 @@ def _own_ids(tokenizer: PreTrainedTokenizerBase, most: int, text: str, max_lengt
     return np.asarray(row, dtype=np.int32)
 
 
-def embed(
-    encoder: Encoder,
-    ids: Tensor,
-    mask: Tensor,
-    *,
-    lengths: Sequence[int] | None = None,
-    recompute: bool = False,
-    unit: bool = True,
-) -> Tensor:
+@dataclass(frozen=True, slots=True)
+class Texts:
+    """Texts as ids and mask, padded at the right: int64, shape (n, longest). Their lengths are known without a GPU."""
+
+    ids: Tensor
+    mask: Tensor
+    lengths: tuple[int, ...]
+
+    @classmethod
+    def of(cls, rows: Sequence[Ids]) -> Texts:
+        return cls(*padded(rows, PAD_ID), tuple(map(len, rows)))
+
+    def each(self, change: Callable[[Tensor], Tensor]) -> Texts:
+        """Return the same texts with changed tensors."""
+        return Texts(change(self.ids), change(self.mask), self.lengths)
+
+
+def embed(encoder: Encoder, texts: Texts, *, recompute: bool = False, unit: bool = True) -> Tensor:
     """Return the vectors of texts, computed in groups of like length, so that little is padding.
 
     Args:
         encoder: the retriever's.
-        ids: token ids, int64, shape (n, length), padded at the right.
-        mask: 1 for a token, 0 for padding, int64, shape (n, length).
-        lengths: of the texts; None: read off the mask, which makes a GPU wait.
+        texts: on its device.
         recompute: whether a group's activations are computed again for its gradient, as GradCache does (Gao et al.
             2021, arXiv:2101.06983): a step then holds those of one group and not of all, for a third more time.
         unit: whether vectors are scaled to length 1.
@@ -319,20 +327,20 @@ def embed(
     Returns:
         shape (n, hidden_size), the encoder's dtype; under autocast float32.
     """
-    lengths = lengths or mask.sum(dim=1).tolist()
+    device = texts.ids.device
     order: list[int] = []
     parts: list[Tensor] = []
-    for rows in by_length(lengths, goes_together):
-        at = torch.tensor(rows, device=ids.device)
-        longest = max(lengths[row] for row in rows)
-        part = ids[at, :longest], mask[at, :longest]
+    for rows in by_length(texts.lengths, goes_together):
+        at = torch.tensor(rows, device=device)
+        longest = max(texts.lengths[row] for row in rows)
+        part = texts.ids[at, :longest], texts.mask[at, :longest]
         parts.append(
             cast(Tensor, checkpoint(pooled, encoder, *part, use_reentrant=False))
             if recompute and torch.is_grad_enabled()
             else pooled(encoder, *part)
         )
         order += rows
-    made = torch.cat(parts)[torch.tensor(np.argsort(order), device=ids.device)]
+    made = torch.cat(parts)[torch.tensor(np.argsort(order), device=device)]
     return torch.nn.functional.normalize(made, dim=1) if unit else made
 
 
@@ -344,8 +352,3 @@ def pooled(encoder: Encoder, ids: Tensor, mask: Tensor) -> Tensor:
         return (hidden * mask.unsqueeze(2)).sum(dim=1) / mask.sum(dim=1, keepdim=True)
     ends = mask.sum(dim=1) - 1 if pooling == "last" else torch.zeros_like(mask[:, 0])
     return hidden[torch.arange(len(ids), device=ids.device), ends]
-
-
-def tensors_of(rows: Sequence[Ids], device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
-    """Return rows of ids as padded tensors (ids, mask) on a device: int64, shape (len(rows), longest)."""
-    return padded(rows, PAD_ID, device)

@@ -34,12 +34,12 @@ from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import (
     Encoder,
+    Texts,
     Tokens,
     embed,
     load_encoder,
     load_tokens,
     query_ids,
-    tensors_of,
     with_adapter,
 )
 from store.files import lock, written_whole
@@ -149,10 +149,10 @@ def embed_blocks(
     try:
         tokenized = thread.map(lambda block: [tokens(text, max_seq_len) for text in block], blocks)
         for block, rows in zip(blocks, tokenized, strict=True):
-            ids, mask = tensors_of(rows, device)
+            own = Texts.of(rows).each(lambda tensor: tensor.to(device))
             # Embeddings do not depend on the training's precision.
             with torch.autocast(device.type, torch.bfloat16, enabled=bfloat16):
-                made = embed(encoder, ids, mask, lengths=list(map(len, rows)), unit=unit).float()
+                made = embed(encoder, own, unit=unit).float()
             # A row's sum is not finite if one of its numbers is not, and takes no memory of the matrix's size.
             broken = torch.nonzero(~torch.isfinite(made.sum(dim=1)))
             if len(broken):

@@ -61,7 +61,7 @@ def test_a_step_is_the_same_in_every_process_and_after_any_other(dataset: Path) 
     for step in range(3 * made.steps_per_epoch):
         one, again = made.at(step), batches(dataset).at(step)
         assert one.premises == again.premises
-        assert torch.equal(one.context_ids, again.context_ids)
+        assert torch.equal(one.queries.ids, again.queries.ids)
         assert torch.equal(one.label, again.label)
     assert batches(dataset, seed=8).at(0).premises != made.at(0).premises
 
@@ -210,7 +210,7 @@ def test_steps_hold_queries_of_like_length_in_no_order_of_length(tmp_path: Path)
     ]
     none = {"num_negatives": 0, "num_in_file_negatives": 0}
     made = made_of(corpus, examples, batch_size=8, data_max_seq_len=1024, seed=1, **none)
-    masks = [made.at(step).context_mask for step in range(made.steps_per_epoch)]
+    masks = [made.at(step).queries.mask for step in range(made.steps_per_epoch)]
     padding = 1 - sum(int(mask.sum()) for mask in masks) / sum(mask.numel() for mask in masks)
     assert padding < 0.05, "as they come, two fifths would be padding"
     longest = [mask.shape[1] for mask in masks]
@@ -223,12 +223,12 @@ def test_texts_are_cut_where_their_kind_is_cut(dataset: Path) -> None:
     batch = made.at(0)
     for row, pair in enumerate(batch.pairs):
         query = query_ids(byte_ids, made.examples[made.pairs[pair][0]].query, 12).tolist()
-        assert batch.context_ids[row, : len(query)].tolist() == query
-        assert batch.context_mask[row].sum() == len(query)
+        assert batch.queries.ids[row, : len(query)].tolist() == query
+        assert batch.queries.mask[row].sum() == len(query)
     for column, index in enumerate(batch.premises):
         document = byte_ids(made.corpus[index].serialize(), 6).tolist()
-        assert batch.premise_ids[column, : len(document)].tolist() == document
-        assert batch.premise_mask[column].sum() == len(document) == 6
+        assert batch.documents.ids[column, : len(document)].tolist() == document
+        assert batch.documents.mask[column].sum() == len(document) == 6
 
 
 class InALoader(Batches):
@@ -249,7 +249,7 @@ def test_loader_processes_give_the_steps_in_order_with_what_each_replays(dataset
     again = {"other": Batches(other.corpus, other.examples, byte_ids, config)}
     for step, batch in enumerate(drawn, start=2):
         assert batch.replayed is not None
-        assert torch.equal(batch.replayed.premise_ids, draw(again, config, step).premise_ids)
+        assert torch.equal(batch.replayed.documents.ids, draw(again, config, step).documents.ids)
     moved = drawn[0].to("meta").replayed
     assert moved is not None
     assert moved.label.device.type == "meta", "it goes where its batch goes"

@@ -12,7 +12,7 @@ from torch.nn.functional import normalize
 
 from benchmarks.retrieval import held_for_the_gradient, lengths_of_lean
 from pipeline.models.batching import by_length, goes_together
-from pipeline.models.retriever.encoder import Encoder, byte_ids, embed, load_encoder, pooled, tensors_of
+from pipeline.models.retriever.encoder import Encoder, Texts, byte_ids, embed, load_encoder, pooled
 from pipeline.models.retriever.index import embed_texts
 
 
@@ -54,19 +54,21 @@ def test_vectors_and_gradients_are_the_same_in_groups_and_computed_again(model: 
             module.p = dropout
     lengths = np.minimum(lengths_of_lean(24, stream=1), 300)
     rng = np.random.default_rng(0)
-    ids, mask = tensors_of([rng.integers(3, 200, length).astype(np.int32) for length in lengths])
+    texts = Texts.of([rng.integers(3, 200, length).astype(np.int32) for length in lengths])
     assert len(list(by_length(lengths.tolist(), goes_together))) > 2
 
     def made(*, recompute: bool) -> tuple[Tensor, Tensor]:
         torch.manual_seed(0)
-        return loss_and_gradients(encoder, embed(encoder, ids, mask, recompute=recompute))
+        return loss_and_gradients(encoder, embed(encoder, texts, recompute=recompute))
 
     vectors, gradients = made(recompute=False)
     again, same = made(recompute=True)
     assert torch.equal(vectors, again)
     assert torch.equal(gradients, same)
     if not dropout:
-        whole, of_whole = loss_and_gradients(encoder, normalize(pooled(encoder, ids, mask), dim=1))
+        whole, of_whole = loss_and_gradients(
+            encoder, normalize(pooled(encoder, texts.ids, texts.mask), dim=1)
+        )
         assert torch.allclose(vectors, whole, atol=1e-6)
         assert torch.allclose(gradients, of_whole, atol=1e-4)
 
@@ -76,10 +78,10 @@ def test_grouping_halves_what_is_held_for_the_gradient_and_computing_again_leave
 ) -> None:
     encoder = load_encoder(model)
     lengths = np.minimum(lengths_of_lean(32, stream=1), 400)
-    ids, mask = tensors_of([np.full(length, 40, dtype=np.int32) for length in lengths])
-    padded = held_for_the_gradient(encoder, lambda: pooled(encoder, ids, mask))
-    grouped = held_for_the_gradient(encoder, lambda: embed(encoder, ids, mask))
-    again = held_for_the_gradient(encoder, lambda: embed(encoder, ids, mask, recompute=True))
+    texts = Texts.of([np.full(length, 40, dtype=np.int32) for length in lengths])
+    padded = held_for_the_gradient(encoder, lambda: pooled(encoder, texts.ids, texts.mask))
+    grouped = held_for_the_gradient(encoder, lambda: embed(encoder, texts))
+    again = held_for_the_gradient(encoder, lambda: embed(encoder, texts, recompute=True))
     assert grouped < padded / 2
     assert again < grouped / 100
 

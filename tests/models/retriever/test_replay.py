@@ -78,7 +78,7 @@ def test_every_repository_has_the_same_share_of_the_rows_whatever_its_size(tmp_p
 
 def test_every_repository_has_its_turn_as_often_as_any_other() -> None:
     rows = rows_of_texts({"A": pairs("A", 5), "B": pairs("B", 500), "C": pairs("C", 50)})
-    turns = [texts(drawn(rows, step, 1).context_ids)[0][0] for step in range(30)]
+    turns = [texts(drawn(rows, step, 1).queries.ids)[0][0] for step in range(30)]
     for start in range(0, 30, 3):
         assert set(turns[start : start + 3]) == {"A", "B", "C"}
     assert len({tuple(turns[start : start + 3]) for start in range(0, 30, 3)}) > 1, "not always in one order"
@@ -89,8 +89,8 @@ def test_rows_and_negatives_of_a_step_are_of_one_repository() -> None:
     seen = Counter[str]()
     for step in range(6):
         made = drawn(rows, step, 4, negatives=2)
-        (queries,) = {text[0] for text in texts(made.context_ids)}
-        (documents,) = {text.removeprefix("theorem ")[0] for text in texts(made.premise_ids)}
+        (queries,) = {text[0] for text in texts(made.queries.ids)}
+        (documents,) = {text.removeprefix("theorem ")[0] for text in texts(made.documents.ids)}
         assert queries == documents
         seen[queries] += 1
     assert seen == {"A": 3, "B": 3}
@@ -129,12 +129,12 @@ def test_the_same_datasets_give_the_same_rows_and_another_seed_others(tmp_path: 
 def test_a_batch_is_leandojos_layout_of_texts() -> None:
     own = pairs("A", 20)
     made = drawn(rows_of_texts({"A": own}), 5, 4, negatives=2)
-    assert made.context_ids.shape[0] == 4
-    assert made.premise_ids.shape[0] == 12
+    assert made.queries.ids.shape[0] == 4
+    assert made.documents.ids.shape[0] == 12
     assert made.label.shape == made.ignore.shape == (4, 12)
     assert torch.equal(made.label[:, :4], torch.eye(4)), "the first columns are the rows' own documents"
-    assert texts(made.context_ids) == [own[place][0] for place in made.pairs]
-    assert texts(made.premise_ids)[:4] == [own[place][1] for place in made.pairs]
+    assert texts(made.queries.ids) == [own[place][0] for place in made.pairs]
+    assert texts(made.documents.ids)[:4] == [own[place][1] for place in made.pairs]
 
 
 def test_a_batch_depends_on_seed_and_step_alone() -> None:
@@ -164,8 +164,8 @@ def test_a_replayed_row_has_the_positives_and_the_mask_of_one_that_is_learned_fi
     of_another_step = ignored = 0
     for step in range(8):
         made = drawn(rows, step, 8, negatives=3, loss="contrastive")
-        columns = [index_of[text] for text in texts(made.premise_ids)]
-        for row, query in enumerate(texts(made.context_ids)):
+        columns = [index_of[text] for text in texts(made.documents.ids)]
+        for row, query in enumerate(texts(made.queries.ids)):
             example = example_of[query]
             accessible = corpus.accessible(example.file_path, example.start)
             for column, index in enumerate(columns):
@@ -181,8 +181,8 @@ def test_a_replayed_row_has_the_positives_and_the_mask_of_one_that_is_learned_fi
 
 def test_queries_and_documents_are_cut_each_at_its_own_length() -> None:
     made = drawn(rows_of_texts({"A": [("q" * 90, "d" * 90)]}), 0, 1, negatives=1, length=32)
-    assert made.context_ids.shape == (1, 64)
-    assert made.premise_ids.shape == (2, 32)
+    assert made.queries.ids.shape == (1, 64)
+    assert made.documents.ids.shape == (2, 32)
 
 
 def test_a_task_that_taught_nothing_has_no_turn(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -246,13 +247,13 @@ def test_replay_brings_back_as_many_pairs_as_its_share_and_the_same_for_a_step()
     rows = rows_of("A")
     again, same = (draw(batches_of(rows, byte_ids, setting), setting, 7) for _ in range(2))
     assert (len(again), again.label.shape[1]) == (4, 16)
-    assert torch.equal(again.context_ids, same.context_ids)
+    assert torch.equal(again.queries.ids, same.queries.ids)
 
 
 def test_a_replayed_document_is_cut_where_those_of_training_and_index_are() -> None:
     setting, rows = config(against_forgetting="replay", max_seq_len=6, data_max_seq_len=64), rows_of("A")
     again = draw(batches_of(rows, byte_ids, setting), setting, 0)
-    assert again.premise_ids.shape[1] == 6 == setting.document_length
+    assert again.documents.ids.shape[1] == 6 == setting.document_length
 
 
 def test_processes_share_the_groups_of_a_sample_and_none_is_taken_twice(made: Made) -> None:
@@ -299,10 +300,10 @@ def labels_drawn(made: Made, kind: str, numbers: Iterator[int], *, ignored: int 
     encoder, few = made.encoder(), made.batches().at(0)
     pairs = tuple(numbers)
     many = Batch(
-        few.context_ids.expand(len(pairs), -1),
-        few.context_mask.expand(len(pairs), -1),
-        few.premise_ids,
-        few.premise_mask,
+        replace(
+            few.queries.each(lambda one: one.expand(len(pairs), -1)), lengths=few.queries.lengths * len(pairs)
+        ),
+        few.documents,
         label=torch.zeros(len(pairs), 3),
         ignore=(torch.arange(3) == ignored).expand(len(pairs), -1),
         premises=few.premises,
