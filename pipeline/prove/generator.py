@@ -25,6 +25,8 @@ from pipeline.prove.graph import Candidate, Proposer, TacticRequest
 from pipeline.prove.premises import ShownPremises
 from store.text import first_line
 
+_RATED = 64
+"""The maximum of steps in a batch for the progress model."""
 _log = logging.getLogger(__name__)
 
 
@@ -130,7 +132,7 @@ class ProgressRemaining(Batching[Step, float]):
 
     def __init__(self, model: Predicting) -> None:
         """Hold a model for exclusive use while the context is open."""
-        super().__init__(model.predict)
+        super().__init__(model.predict, at_once=_RATED)
         self._failed = False
 
     async def remaining(self, steps: Sequence[Step]) -> list[float]:

@@ -27,7 +27,7 @@ from pipeline.prove.authors import EndpointModel
 from pipeline.prove.generator import Predicting
 from pipeline.serve.measures import Measures
 from pipeline.serve.schemas import Problem
-from pipeline.serve.spec import ModelSpec, Provenance
+from pipeline.serve.spec import Limits, ModelSpec, Provenance
 from store.text import first_line
 
 _log = logging.getLogger(__name__)
@@ -65,14 +65,15 @@ def failed(name: str, why: str) -> Problem:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The terms of serving a model: its origin, and the measures of its batches."""
+    """The terms of serving a model: its origin, the limits of its batches, and their measures."""
 
     provenance: Provenance
+    limits: Limits
     measures: Measures
 
 
 class _Batched(Generic[Q, A]):
-    """A model for all clients: their requests are gathered into batches, and counted."""
+    """A model for all clients: their requests are gathered into batches as the limits have it, and counted."""
 
     def __init__(
         self,
@@ -85,6 +86,7 @@ class _Batched(Generic[Q, A]):
         answer: answers a batch.
         terms: see there.
         """
+        limits = terms.limits
 
         def counted(asked: Sequence[Q]) -> Sequence[A]:
             terms.measures.batch(name, len(asked))
@@ -92,7 +94,7 @@ class _Batched(Generic[Q, A]):
 
         self.provenance = terms.provenance
         self._name = name
-        self._service: Batching[Q, A] = Batching(counted)
+        self._service: Batching[Q, A] = Batching(counted, at_once=limits.batch)
 
     async def start(self) -> None:
         await self._service.start()

@@ -346,7 +346,7 @@ class Loader:
     def _terms(self, provenance: Provenance) -> Terms:
         from pipeline.serve.engines import Terms
 
-        return Terms(provenance, self._measures)
+        return Terms(provenance, self._spec.limits, self._measures)
 
     def _retriever(self, spec: ModelSpec, source: str, terms: Terms) -> LoadedRetriever:
         from pipeline.models.retriever.index import load_retriever

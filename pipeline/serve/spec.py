@@ -115,6 +115,7 @@ class Limits:
         seconds: for one request, from its first byte to its answer's last.
         lean_seconds: for one with work for Lean (`/check`, `/fill`).
         lean_processes: at once.
+        batch: maximum of requests in one call of a model; 1: one at a time.
     """
 
     __pydantic_config__ = _STRICT
@@ -124,6 +125,7 @@ class Limits:
     seconds: _Seconds = 60.0
     lean_seconds: _Seconds = 600.0
     lean_processes: _Positive = 2
+    batch: _Positive = 32
 
 
 @dataclass(frozen=True, slots=True)

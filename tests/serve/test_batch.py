@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -24,7 +25,7 @@ from pipeline.serve.limits import RETRY_AFTER_S
 from pipeline.serve.spec import Limits, ModelSpec
 from tests.support.chat_server import ChatServer, Says, Silence
 from tests.support.events import REPOSITORY
-from tests.support.serve import Served, World, make_saying, post, premises
+from tests.support.serve import Served, World, make_saying, post, premises, spec_of
 from tests.support.tiny_models import make_tiny_retriever
 
 CLIENTS = 5
@@ -169,6 +170,16 @@ def test_what_clients_ask_while_the_model_works_is_its_next_batch(served: Served
     for one in clients:
         one.join(30)
     assert held.sizes == [1, CLIENTS]
+
+
+def test_one_at_a_time_where_the_order_says_so(world: World, held: Held, tmp_path: Path) -> None:
+    model = ModelSpec("said", "tactics", str(world.folder / "said"), candidates=1, max_tokens=8)
+    with Served(spec_of(tmp_path, model, limits=Limits(batch=1))) as it:
+        it.wait_ready()
+        held.go.set()
+        for one in together(it, ["⊢ a", "⊢ b", "⊢ c"]):
+            one.join(30)
+    assert held.sizes == [1, 1, 1]
 
 
 def test_a_client_that_leaves_is_asked_about_no_more(served: Served, held: Held) -> None:

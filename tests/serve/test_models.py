@@ -28,7 +28,7 @@ from pipeline.models.tactics.models import load_model
 from pipeline.models.tactics.requests import Decoding, Request, Suggestion, Suggestions
 from pipeline.serve.engines import LoadedRetriever, RetrievalGenerator, Terms
 from pipeline.serve.measures import Measures
-from pipeline.serve.spec import PROMOTED, ModelSpec, Provenance
+from pipeline.serve.spec import PROMOTED, Limits, ModelSpec, Provenance
 from tests.support.chat_server import ChatServer, Fails, Says
 from tests.support.serve import Served, make_saying, spec_of
 from tests.support.tiny_models import make_tiny_classifier, make_tiny_retriever, make_tiny_seq2seq
@@ -187,7 +187,7 @@ def test_a_generator_with_retrieval_is_shown_the_premises_that_are_found(
         return ("theorem <a>Nat.gcd_self</a> : gcd n n = n",)
 
     async def work() -> Sequence[Suggestion]:
-        terms = Terms(Provenance("a" * 16), Measures())
+        terms = Terms(Provenance("a" * 16), Limits(), Measures())
         model = RetrievalGenerator(
             "m",
             Noting(load_model(folder / "said")),

@@ -17,7 +17,7 @@ from typing import Generic, Self, TypeVar
 
 from pipeline.models.errors import LearningError
 
-AT_ONCE = 32
+AT_ONCE = 16
 """With more requests in a batch, more searches wait for its last answer, and Lean waits for them."""
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -32,11 +32,13 @@ class GenerationStoppedError(LearningError):
 class Batching(Generic[Q, A]):
     """Gathers requests to a model into batches. Used on one event loop, as a context."""
 
-    def __init__(self, answer: Callable[[Sequence[Q]], Sequence[A]]) -> None:
+    def __init__(self, answer: Callable[[Sequence[Q]], Sequence[A]], *, at_once: int = AT_ONCE) -> None:
         """Args:
         answer: answers a batch, in its order; called in a thread of its own, never twice at once.
+        at_once: the most requests of a batch.
         """
         self._model = answer
+        self._at_once = at_once
         self._waiting: list[tuple[Q, asyncio.Future[A]]] = []
         self._changed = asyncio.Event()
         self._closed = False
@@ -87,7 +89,7 @@ class Batching(Generic[Q, A]):
             self._changed.clear()
             if not self._waiting:
                 await self._changed.wait()
-            batch, self._waiting = self._waiting[:AT_ONCE], self._waiting[AT_ONCE:]
+            batch, self._waiting = self._waiting[: self._at_once], self._waiting[self._at_once :]
             await self._answer(batch)
 
     async def _answer(self, batch: Sequence[tuple[Q, asyncio.Future[A]]]) -> None:

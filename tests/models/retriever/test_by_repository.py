@@ -30,7 +30,7 @@ from pipeline.models.retriever.learning import learn, measure, plan
 from pipeline.serve.engines import LoadedRetriever, Terms
 from pipeline.serve.measures import Measures
 from pipeline.serve.schemas import Problem
-from pipeline.serve.spec import Provenance
+from pipeline.serve.spec import Limits, Provenance
 from tests.support.retrieval import embedded, small_config, write_dataset
 
 pytestmark = pytest.mark.timeout(300)
@@ -192,7 +192,7 @@ def test_an_adapter_alone_is_trained_and_a_new_one_changes_no_vector(model: Path
 def test_a_server_has_each_repository_s_retriever_on_one_base(learned: Learned, model: Path) -> None:
     folder, text = learned.chain.path(learned.second.checkpoint), "⊢ p"
     base = load_retriever(folder, device="cpu")
-    terms = Terms(Provenance(folder.name), Measures())
+    terms = Terms(Provenance(folder.name), Limits(), Measures())
     served, named = (LoadedRetriever("m", base, terms, repository=repository) for repository in ("", TWO))
 
     async def work() -> None:

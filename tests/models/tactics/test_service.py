@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from pipeline.models.tactics import service as service_module
 from pipeline.models.tactics.requests import Request, Suggestion, Suggestions
 from pipeline.models.tactics.service import Batching, GenerationStoppedError
 
@@ -89,14 +88,11 @@ def test_a_request_that_fails_fails_alone() -> None:
     assert len(generator.batches) == 6, "halved until it was alone, and the next one"
 
 
-def test_more_requests_than_go_together_are_several_batches_each_answered_when_it_is_done(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(service_module, "AT_ONCE", 2)
+def test_more_requests_than_go_together_are_several_batches_each_answered_when_it_is_done() -> None:
     generator = Slow(0.5)
 
     async def work() -> bool:
-        async with Batching(generator.suggest) as service:
+        async with Batching(generator.suggest, at_once=2) as service:
             first, second, last = (asyncio.create_task(service.ask(Request(state))) for state in "abc")
             await asyncio.gather(first, second)
             early = not last.done()
@@ -107,14 +103,11 @@ def test_more_requests_than_go_together_are_several_batches_each_answered_when_i
     assert generator.batches == [["a", "b"], ["c"]]
 
 
-def test_who_is_cancelled_while_others_are_answered_costs_the_model_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(service_module, "AT_ONCE", 1)
+def test_who_is_cancelled_while_others_are_answered_costs_the_model_nothing() -> None:
     generator = Slow(20.0)
 
     async def work() -> None:
-        async with Batching(generator.suggest) as service:
+        async with Batching(generator.suggest, at_once=1) as service:
             kept = asyncio.gather(*(service.ask(Request(state)) for state in ("a", "b")))
             given_up = asyncio.create_task(service.ask(Request("c")))
             await generator.works.wait()

@@ -12,7 +12,7 @@ import pytest
 from pipeline.serve.engines import EncodingModel, Terms
 from pipeline.serve.measures import Measures
 from pipeline.serve.schemas import Problem
-from pipeline.serve.spec import Provenance
+from pipeline.serve.spec import Limits, Provenance
 
 
 def test_a_failure_has_its_traceback_once_and_a_line_each_time(caplog: pytest.LogCaptureFixture) -> None:
@@ -24,7 +24,7 @@ def test_a_failure_has_its_traceback_once_and_a_line_each_time(caplog: pytest.Lo
 
     async def main() -> None:
         fails: Any = Fails()
-        model = EncodingModel("told-once", fails, Terms(Provenance(), Measures()))
+        model = EncodingModel("told-once", fails, Terms(Provenance(), Limits(), Measures()))
         await model.start()
         try:
             for asked in ("a", "b", "other", "c"):
