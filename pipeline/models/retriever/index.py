@@ -54,7 +54,7 @@ def stored_vectors(retriever: Retriever, documents: Sequence[str], folder: Path)
     `folder` has the embeddings of all retrievers; new ones are added.
 
     Raises:
-        LearningError: the disk refused; whole blocks stay.
+        LearningError: the disk refused, and whole blocks stay; or a file is damaged.
         DivergedError: an embedding is not finite; its block is not written.
     """
     place = folder / f"{retriever.weights}-{retriever.document_length}"
@@ -69,10 +69,10 @@ def stored_vectors(retriever: Retriever, documents: Sequence[str], folder: Path)
                 known = _read(place)
                 _write(place, retriever, {key: text for key, text in texts.items() if key not in known})
             known = _read(place)
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise LearningError(
-            f"embeddings cannot be kept as {place}-*.npy ({error}). Make room, give back the right to write, or remove "
-            "a damaged file, then run it again: those that were written before are not computed again"
+            f"embeddings cannot be kept as {place}-*.npy ({error}). Make room, or give back the right to write, then "
+            "run it again: those that were written before are not computed again"
         ) from error
     result = np.empty((len(keys), retriever.encoder.config.hidden_size), dtype=np.float32)
     for row, key in enumerate(keys):
@@ -96,7 +96,12 @@ def _write(place: Path, retriever: Retriever, missing: Mapping[bytes, str]) -> N
 def _read(place: Path) -> dict[bytes, npt.NDArray[np.float32]]:
     known: dict[bytes, npt.NDArray[np.float32]] = {}
     for path in place.parent.glob(f"{place.name}-*.npy"):
-        block = np.load(path, mmap_mode="r")
+        try:
+            block = np.load(path, mmap_mode="r")
+        except (ValueError, EOFError) as error:
+            raise LearningError(
+                f"{path} is damaged ({error}): remove it, and its premises are embedded again"
+            ) from error
         known.update(zip(block["document"].tolist(), np.asarray(block["vector"]), strict=True))
     return known
 
