@@ -99,7 +99,6 @@ def add(
         (task.name,),
         data=weights if known is None else known.data,
         config=config,
-        seed=0 if known is None else known.seed,
     )
 
     def write(copy: Path) -> None:

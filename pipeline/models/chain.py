@@ -57,7 +57,6 @@ class Step:
     learned: tuple[str, ...]
     data: str
     config: dict[str, Any]
-    seed: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +119,7 @@ class Chain:
             parent=parent, base=base, begun=begun, task=task.name, data=data, config=config.content()
         )
         learned = tuple(dict.fromkeys((*known, task.name)))
-        return Step(identity, parent, base, start, task, learned, data, config.to_dict(), config.seed)
+        return Step(identity, parent, base, start, task, learned, data, config.to_dict())
 
     @contextmanager
     def making(self, checkpoint: str) -> Iterator[Path]:
@@ -245,7 +244,6 @@ class Chain:
                 data=step.data,
                 data_seq=step.task.data_seq,
                 config=step.config,
-                seed=step.seed,
                 steps=result.steps,
                 files={name: file_digest(new / name) for name in files_in(new)},
                 versions=result.versions,

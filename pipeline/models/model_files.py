@@ -119,8 +119,7 @@ class Checkpoint(BaseModel):
         learned: the tasks so far, its own among them, each once, as far back as they had its configuration.
         data: the SHA-256 of its training data.
         data_seq: the log position of the data; 0 where it is from no log.
-        config: the training configuration.
-        seed: of the run.
+        config: the training configuration, with the seed.
         steps: of the optimiser.
         files: the SHA-256 of each of its other files, by name.
         versions: of this program, Python and the libraries of the training.
@@ -140,7 +139,6 @@ class Checkpoint(BaseModel):
     data: str
     data_seq: int
     config: dict[str, Any]
-    seed: int
     steps: int
     files: Annotated[dict[str, str], Field(min_length=1)]
     versions: dict[str, str]

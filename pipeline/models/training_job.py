@@ -286,7 +286,7 @@ class TrainingJob(abc.ABC, Generic[C, M]):
             base=made.base,
             data_seq=made.data_seq,
             config=made.config,
-            seed=made.seed,
+            seed=made.config.get("seed", 0),
             steps=made.steps,
             weights=made.weights,
             size_bytes=sum((folder / name).stat().st_size for name in weights_of(made.files)),

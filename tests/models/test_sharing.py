@@ -41,7 +41,7 @@ def shared(
     """Return a checkpoint with a model's files, or what `write` writes, and what the log says of it."""
     chain = Chain(root / model)
     step = Step(
-        ID, None, base or str(source), str(source), TaskData("r", root), ("r",), "d", {"max_seq_len": 64}, 7
+        ID, None, base or str(source), str(source), TaskData("r", root), ("r",), "d", {"max_seq_len": 64}
     )
 
     def copied(folder: Path) -> None:

@@ -134,7 +134,6 @@ def describe(folder: Path, *, learned: tuple[str, ...] = ("t",), **about: Any) -
         data="d",
         data_seq=1,
         config={},
-        seed=1,
         steps=1,
         files={name: file_digest(folder / name) for name in files_in(folder) if name != DESCRIPTION},
         versions={},
