@@ -34,6 +34,7 @@ from pipeline.models.errors import ConfigError, NothingToLearnError
 from pipeline.models.libraries import DType
 from pipeline.models.model_files import Checkpoint
 from pipeline.models.ranks import is_first, of_first, world
+from pipeline.models.replay import random_numbers
 from pipeline.models.running import NO_REPORTS, FitResult, Reports, Saves, make_checkpoint
 from pipeline.models.tactics.goals import SourcePlaces
 from pipeline.models.tactics.job import TacticsJob, describe_premises
@@ -50,6 +51,8 @@ RewardFunc = Callable[..., Any]
 _REFERENCE = "ref"
 _JUDGED_TOGETHER = 64
 """Goals."""
+_GOALS = 9
+"""Separates this stream of random numbers from others of the same seed."""
 _CLOSED = "closed.json"
 """In the folder of a run's saves: whether a finisher closes each goal."""
 _MOST_SILENT = 0.95
@@ -124,11 +127,17 @@ class RewardTraining(FineTuning):
         if not every:
             raise NothingToLearnError("there is no goal to learn from")
         try:
-            examples = every if lean is None else _beyond_finishers(every, lean, saves.folder)
-            dropped = len(every) - len(examples)
-            if dropped:
-                self.reports.say(f"{dropped} of {len(every)} goals are left out: a finisher closes them")
             _, needed = self._gathered()
+            examples, dropped = every, 0
+            if lean is not None:
+                order = random_numbers(self.config.seed, _GOALS).permutation(len(every))
+                drawn = [every[place] for place in order]
+                most = None if self.grpo.max_steps is None else self.grpo.max_steps * needed
+                examples, dropped = _beyond_finishers(drawn, most, lean, saves.folder)
+            if dropped:
+                self.reports.say(
+                    f"{dropped} of {len(examples) + dropped} goals are left out: a finisher closes them"
+                )
             if len(examples) < needed:
                 # TRL drops an incomplete step: training would end without a step and without an error.
                 which = "" if lean is None else f" that no finisher closes, of {len(every)}"
@@ -208,16 +217,18 @@ def _warnings(measures: Mapping[str, float]) -> tuple[str, ...]:
     return (f"in {silent:.0%} of the groups all answers earned the same, {why}",)
 
 
-def _beyond_finishers(examples: list[dict[str, Any]], lean: LeanReward, run: Path) -> list[dict[str, Any]]:
-    """Return the prompts whose goals no finisher closes: the first rung closes the others without a model.
+def _beyond_finishers(
+    examples: list[dict[str, Any]], most: int | None, lean: LeanReward, run: Path
+) -> tuple[list[dict[str, Any]], int]:
+    """Return at most so many prompts with goals that no finisher closes, and the number of those that one closes.
 
-    Lean's answers are kept in the folder of a run's saves, so a stopped run goes on from there, and with the same
-    goals.
+    The first rung closes these without a model. Lean's answers are kept in the folder of a run's saves, so a stopped
+    run goes on from there, and with the same goals.
     """
     kept = run / _CLOSED
     closed: list[bool] = of_first(json.loads(kept.read_bytes()) if is_first() and kept.exists() else [])
-    for first in range(len(closed), len(examples), _JUDGED_TOGETHER):
-        part = examples[first : first + _JUDGED_TOGETHER]
+    while len(closed) < len(examples) and (most is None or closed.count(False) < most):
+        part = examples[len(closed) : len(closed) + _JUDGED_TOGETHER]
         asked = [CompletionRow(one["problem"], finisher, one) for one in part for finisher in FINISHERS]
         closes = [one == "closed" for one in lean.judge(asked)]
         found = [any(closes[at : at + len(FINISHERS)]) for at in range(0, len(closes), len(FINISHERS))]
@@ -226,7 +237,8 @@ def _beyond_finishers(examples: list[dict[str, Any]], lean: LeanReward, run: Pat
         if is_first():
             run.mkdir(parents=True, exist_ok=True)
             write_whole(kept, json.dumps(closed))
-    return [one for one, easy in zip(examples, closed, strict=True) if not easy]
+    left = [one for one, easy in zip(examples, closed, strict=False) if not easy]
+    return left[:most], closed.count(True)
 
 
 def as_documented(reward: RewardFunc) -> RewardFunc:

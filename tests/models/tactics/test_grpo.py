@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,10 @@ from pipeline.jobs.specs import GrpoSpec
 from pipeline.models.config import TacticsConfig
 from pipeline.models.errors import NothingToLearnError
 from pipeline.models.running import Reports, Saves
+from pipeline.models.tactics import grpo
 from pipeline.models.tactics.grpo import RewardTraining, prompts_of
 from pipeline.models.tactics.models import load_model
-from pipeline.models.tactics.reward import LeanReward
+from pipeline.models.tactics.reward import FINISHERS, CompletionRow, LeanReward, Outcome
 from pipeline.models.tactics.rows import Row
 from tests.models.tactics.conftest import Training
 from tests.models.tactics.test_thinking import QWEN3
@@ -48,8 +49,8 @@ def rewarded(causal: Path, said: list[str]) -> Begin:
 
     def begin(reward: Any, *, start: Path = causal, adapter: Any = None, **changes: Any) -> RewardTraining:
         config = TacticsConfig(str(start), lora=adapter is not None, max_seq_len=300, device="cpu")
-        grpo = GrpoSpec(**{"batch_size": 4, "num_generations": 4, "lr": 1e-3, "max_steps": 1, **changes})
-        return RewardTraining(config, grpo, reward, str(start), Reports(say=said.append), adapter=adapter)
+        spec = GrpoSpec(**{"batch_size": 4, "num_generations": 4, "lr": 1e-3, "max_steps": 1, **changes})
+        return RewardTraining(config, spec, reward, str(start), Reports(say=said.append), adapter=adapter)
 
     return begin
 
@@ -239,6 +240,23 @@ def test_a_goal_that_the_first_rung_closes_without_a_model_is_left_out(
     # A reward of one's own may be for anything.
     own = rewarded(some, num_generations=2, batch_size=2)
     assert own.fit(ROWS, Saves(tmp_path / "own")).dropped == 0
+
+
+def test_no_more_goals_are_judged_before_a_training_than_its_steps_take(
+    rewarded: Begin, lean: LeanReward, saves: Saves, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpo, "_JUDGED_TOGETHER", 1)
+    judged: list[int] = []
+    judge = lean.judge
+
+    def noted(asked: Sequence[CompletionRow]) -> list[Outcome | None]:
+        judged.append(len(asked))
+        return judge(asked)
+
+    monkeypatch.setattr(lean, "judge", noted)
+    fitted = rewarded(lean, num_generations=2, batch_size=2, max_steps=1).fit(ROWS, saves)
+    # A goal's finishers, and then the answers to it.
+    assert (fitted.rows, judged) == (1, [len(FINISHERS), 2])
 
 
 def test_an_adapter_that_was_trained_on_tactics_is_trained_further_on_goals(
