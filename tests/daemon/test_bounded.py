@@ -92,8 +92,14 @@ def test_branches_that_a_repository_has_no_room_for_are_watched_and_said_to_be_t
     for name in ("a", "b", "c"):
         subprocess.run(["git", "-C", str(remote.path), "branch", name, sha], check=True)
     settings = deployment.write(repos=[remote.path], entry='branches = ["*"]')
+
+    def in_the_view() -> bool:
+        with closing(queries.connect(settings.paths.database_db)) as view:
+            return len(queries.too_large(view)) == 2
+
     with deployment.daemon(prelude=limits(sorries_of_repository=10)):
         deployment.wait_for(lambda: len(deployment.events("commit_scanned")) == 4, what="every branch")
+        deployment.wait_for(in_the_view, what="the two branches without room")
     assert len(deployment.events("sorry_opened")) == 10
     with closing(queries.connect(settings.paths.database_db)) as view:
         cut = queries.too_large(view)

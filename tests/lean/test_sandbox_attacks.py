@@ -721,7 +721,7 @@ def test_without_a_sandbox_the_limits_and_the_listed_environment_stay(
     name = f"everlean-loose-{os.getpid()}"
     code = f"import os\nprint(sorted(os.environ))\n{DAEMON.format(name=name, then='bytearray(2 << 30)')}"
     runner = LakeRunner(PYTHON, BASE, "none", place.project)
-    outcome = runner.run("-I", "-c", code, bounds=Bounds(20.0, memory_bytes=300 * MIB))
+    outcome = runner.run("-I", "-c", code, bounds=Bounds(60.0, memory_bytes=300 * MIB))
 
     assert outcome.ending == "memory"
     assert "TOKEN" not in outcome.output
