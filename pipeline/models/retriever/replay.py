@@ -88,7 +88,8 @@ def _chosen(task: TaskData, most: int, config: RetrieverConfig) -> Lesson:
         needed.update(example.proof)
         for positive in example.positives:
             needed.update(sampler.draw(example, positive, rng))
-    kept = sorted(needed)
+    # NumPy would make an array of a list at each search.
+    kept = np.array(sorted(needed), dtype=np.int64)
 
     def places(indices: Sequence[int]) -> tuple[int, ...]:
         return tuple(np.searchsorted(kept, indices).tolist())
@@ -97,4 +98,4 @@ def _chosen(task: TaskData, most: int, config: RetrieverConfig) -> Lesson:
         replace(example, positives=places(example.positives), proof=places(example.proof))
         for example in examples
     )
-    return Lesson(corpus.only(kept, {example.file_path for example in examples}), rows, ())
+    return Lesson(corpus.only(kept.tolist(), {example.file_path for example in examples}), rows, ())
