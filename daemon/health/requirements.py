@@ -105,9 +105,9 @@ def _full(text: str) -> str:
 
 _TO_ASK = ("torch", "transformers", "safetensors", "peft")
 _TO_TRAIN = {
-    "retriever": ("torch", "transformers", "safetensors", "yaml"),
-    "tactics": (*_TO_ASK, "trl", "datasets", "accelerate"),
-    "progress": _TO_ASK,
+    "retriever": ("torch", "transformers", "safetensors", "accelerate", "yaml"),
+    "tactics": (*_TO_ASK, "accelerate", "trl", "datasets"),
+    "progress": (*_TO_ASK, "accelerate"),
 }
 
 
