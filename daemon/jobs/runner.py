@@ -391,7 +391,7 @@ class RunningAttempt:
 
     @property
     def asks_endpoint(self) -> bool:
-        """Whether it pays for unfinished work: it uses an endpoint or a program (rungs 4 and 5)."""
+        """Whether an interruption costs money: the job asks an endpoint or a program (rungs 4 and 5)."""
         spec = self.due.spec
         return isinstance(spec, ProveSpec) and isinstance(spec.rung, EndpointRung | ProgramRung)
 

@@ -206,7 +206,7 @@ def locked_folder(folder: Path, doing: str, remedy: str) -> Iterator[None]:
     """Lock a folder, made if need be, by a file in it.
 
     Raises:
-        CheckpointError: another process has the lock, and what it is `doing`; or the disk refused.
+        CheckpointError: another process has the lock (the message says what it is `doing`), or the disk refused.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""What a training of a progress model is given: its task's steps, held-out ones, and replayed ones of earlier tasks."""
+"""The rows of a progress model's training: its task's steps, held-out steps, and replayed steps of earlier tasks."""
 
 from __future__ import annotations
 
