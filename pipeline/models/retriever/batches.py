@@ -132,25 +132,24 @@ class NegativeSampler:
         If the theorem may use fewer, all of those come first and are then repeated; if it may use the positive alone,
         it is the positive itself, marked by its label.
         """
+        if self.negatives == 0:
+            return []
         firsts, sizes = self._usable(example.file_path, example.start)
         files = self._corpus.file_of_premise
         at_home = files[firsts] == files[positive]
-        near = [
-            index
-            for first, size in zip(firsts[at_home].tolist(), sizes[at_home].tolist(), strict=True)
-            for index in range(first, first + size)
-            if index != positive
-        ]
-        near = rng.permutation(np.array(near, dtype=np.intp)).tolist()
+        ends = np.cumsum(sizes[at_home])
+        near = np.repeat(firsts[at_home] - (ends - sizes[at_home]), sizes[at_home])
+        near += np.arange(len(near))
+        near = rng.permutation(near[near != positive])
         # The others, laid end to end: draw a place on that line.
         firsts, sizes = firsts[~at_home], sizes[~at_home]
         ends = np.cumsum(sizes)
         far = int(sizes.sum())
-        taken = near[: self._in_file]
+        taken = near[: self._in_file].tolist()
         places = rng.choice(far, min(self.negatives - len(taken), far), replace=False)
         parts = np.searchsorted(ends, places, side="right")
         taken += (firsts[parts] + places - (ends - sizes)[parts]).tolist()
-        taken += near[self._in_file :][: self.negatives - len(taken)]
+        taken += near[self._in_file :][: self.negatives - len(taken)].tolist()
         known = taken or [positive]
         return [known[i % len(known)] for i in range(self.negatives)]
 
