@@ -32,10 +32,9 @@ def fitting_state(state: str, fits: Callable[[str], bool]) -> str:
     if fits(state):
         return state
     goals = split_goals(state_text(state)) or [""]
-    for kept in range(len(goals) - 1, 0, -1):
-        text = GOAL_END.join([*goals[:kept], CUT])
-        if fits(text):
-            return text
+    less = least(1, len(goals), lambda number: fits(GOAL_END.join([*goals[:-number], CUT])))
+    if less < len(goals):
+        return GOAL_END.join([*goals[:-less], CUT])
     lines = goals[0].split("\n")
     cut = least(1, len(lines), lambda number: fits("\n".join([CUT, *lines[number:]])))
     if cut < len(lines):
@@ -45,13 +44,17 @@ def fitting_state(state: str, fits: Callable[[str], bool]) -> str:
 
 
 def least(low: int, high: int, enough: Callable[[int], bool]) -> int:
-    """Return the least sufficient number from `low`, or `high`."""
+    """Return the least sufficient number from `low`, or `high`.
+
+    It asks from `high` on, in doubling steps: a number of parts to leave out, where little of a long text is kept.
+    """
+    step = 1
     while low < high:
-        middle = (low + high) // 2
-        if enough(middle):
-            high = middle
+        asked = max(high - step, (low + high) // 2)
+        if enough(asked):
+            high, step = asked, 2 * step
         else:
-            low = middle + 1
+            low = asked + 1
     return low
 
 

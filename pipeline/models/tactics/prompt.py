@@ -205,7 +205,7 @@ class Prompts:
 
     def conversation(self, state: str, premises: Sequence[str] = ()) -> list[ChatMessage]:
         """Return the messages for a state as the model's template takes them, cut to fit. For kind "causal"."""
-        return self._messages(*self.fitted(state, premises))
+        return self._turns(messages(*self.fitted(state, premises)))
 
     def text(self, state: str, premises: Sequence[str] = ()) -> str:
         """Return the prompt of `ids` as text, cut to fit."""
@@ -235,11 +235,7 @@ class Prompts:
             )
 
         def ids(asked: WholeProof) -> list[int]:
-            made = asked.messages()
-            for one in made:
-                one["content"] = self._harmless(one["content"])
-            made = made if self._system_apart else _joined(made)
-            return self._tokens(self._rendered(made, think=enable_thinking))
+            return self._tokens(self._rendered(self._turns(asked.messages()), think=enable_thinking))
 
         parts = len(proof.context.splitlines()) + len(proof.failed) + 2
         left_out = least(0, parts, lambda number: len(ids(proof.without(number))) <= max_length)
@@ -260,18 +256,24 @@ class Prompts:
 
     def fitted(self, state: str, premises: Sequence[str] = ()) -> tuple[str, tuple[str, ...]]:
         """Return the state and the premises, cut to a prompt's length."""
-        kept = packed(premises, lambda some: len(self._ids(state, some)) <= self.max_length)
-        return fitting_state(state, lambda text: len(self._ids(text, kept)) <= self.max_length), kept
 
-    def _messages(self, state: str, premises: Sequence[str]) -> list[ChatMessage]:
-        result = messages(self._harmless(state), [self._harmless(premise) for premise in premises])
-        return result if self._system_apart else _joined(result)
+        def fits(state: str, premises: Sequence[str] = ()) -> bool:
+            return len(self._ids(state, premises)) <= self.max_length
+
+        cut = fitting_state(state, fits)
+        return cut, packed(premises, lambda some: fits(state, some)) if cut == state else ()
+
+    def _turns(self, made: list[ChatMessage]) -> list[ChatMessage]:
+        """Return messages as the model's template takes them."""
+        for one in made:
+            # The last change of the text: without a premise's marks the parts of one of the template's may meet.
+            one["content"] = self._harmless(one["content"])
+        return made if self._system_apart else _joined(made)
 
     def _text(self, state: str, premises: Sequence[str]) -> str:
         if self.kind == "seq2seq":
-            shown = [f"{self._harmless(premise)}{_PREMISE_END}" for premise in reversed(premises)]
-            return "".join([*shown, state_text(self._harmless(state))])
-        return self._rendered(self._messages(state, premises))
+            return self._harmless(_PREMISE_END.join([*reversed(premises), state_text(state)]))
+        return self._rendered(self._turns(messages(state, premises)))
 
     def _ids(self, state: str, premises: Sequence[str]) -> list[int]:
         return self._tokens(self._text(state, premises))
