@@ -268,7 +268,7 @@ class _Training:
         since = max((one.data_seq for one in learned), default=0)
         checkpoints = self._tried(repo, rewards=False)
         # An undecided checkpoint may still be promoted.
-        if any(one.refused_at is None and one not in chain for one in checkpoints):
+        if any(one.refused_at is None and one.promoted_at is None for one in checkpoints):
             return None
         if learned and (by_proofs := self._due_by_proofs(repo, learned)) is not None:
             return by_proofs, 0
@@ -276,7 +276,8 @@ class _Training:
         if trace.seq <= since or trace.n_theorems < train.new_theorems:
             return None
         same = [one for one in checkpoints if not self._is_new(trace, one.data_seq)]
-        if len(same) >= TRIES:
+        # A promoted one was rolled back: another seed is no remedy.
+        if len(same) >= TRIES or any(one.promoted_at for one in same):
             return None
         identity = job_id(
             self._kind,

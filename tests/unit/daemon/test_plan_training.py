@@ -222,6 +222,18 @@ def test_what_was_refused_is_tried_again_with_another_seed_with_more_theorems_or
     assert asked(on_the_new_parent, TrainSpec).refused == 0
 
 
+def test_after_a_rollback_the_repository_waits_for_new_theorems_and_no_longer(world: World) -> None:
+    at = world.trace(ONE)
+    world.learn(world.one(), "a", at=at)
+    second = world.trace(ONE, number=2, n_files=16)
+    world.learn(world.one(), "b", at=second)
+    world.tell(checkpoint_promoted("a"))
+    assert world.plan().due == (), "what was taken back is not made again by itself"
+    world.trace(ONE, number=3, n_files=30)
+    job = world.one()
+    assert (job.sha, asked(job, TrainSpec).parent, asked(job, TrainSpec).refused) == (sha(3), "a", 0)
+
+
 def test_a_failure_that_would_repeat_is_not_tried_again_until_the_data_or_the_settings_change(
     world: World,
 ) -> None:
