@@ -172,10 +172,10 @@ def _merge(adapter: Path, out: Path) -> None:
 
 
 def _name_base(shared: Shared, out: Path) -> None:
-    """Name the base by the chain's beginning: a name of the hub, if it was one."""
+    """Name the base by the chain's beginning: a name of the hub, or a folder's own."""
     path = out / ADAPTER
     config = json.loads(path.read_text(encoding="utf-8"))
-    config["base_model_name_or_path"] = shared.row.base
+    config["base_model_name_or_path"] = _public(shared.row.base)
     path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
