@@ -46,9 +46,9 @@ from pipeline.models.datasets import TaskData, dataset_of, exported_position
 from pipeline.models.errors import (
     CheckpointError,
     ConfigError,
+    DatasetError,
     LearningError,
     ModelError,
-    NothingToLearnError,
 )
 from pipeline.models.measures import Evaluation
 from pipeline.models.model_files import Checkpoint, weights_of
@@ -313,9 +313,9 @@ class TrainingJob(abc.ABC, Generic[C, M]):
                     self.chain.read(checkpoint, verify=True)
                 body = self._evaluated(checkpoint, task, split)
                 self._record(body, body.evaluation)
-            except (NothingToLearnError, CheckpointError, ModelError) as error:
+            except (DatasetError, CheckpointError, ModelError) as error:
                 # A new model may also replace a damaged one.
-                if checkpoint == made and not isinstance(error, NothingToLearnError):
+                if checkpoint == made and not isinstance(error, DatasetError):
                     raise
                 unmeasured.append({"task": task.name, "split": split, "reason": str(error)})
         return unmeasured

@@ -340,6 +340,28 @@ def test_a_full_disk_is_a_failure_that_is_tried_again_and_comes_out_the_same(
         assert [one["split"] for one in ended.of("evaluation_finished")] == ["test", "val"]
 
 
+def test_an_earlier_task_with_a_damaged_test_split_is_listed_and_the_training_is_not_lost(
+    bench: Bench,
+) -> None:
+    bench.trace("First")
+    bench.trace("Second")
+    first = bench.train("progress", "First", config={"epochs": 1})
+    dataset = Path(first.summary["dataset"])
+    (dataset / "random" / "test.json").write_text("[")
+    second = bench.train(
+        "progress",
+        "Second",
+        parent=first.summary["checkpoint"],
+        tasks=[{"name": FIRST, "dataset": str(dataset)}],
+        config={"epochs": 1},
+    )
+    (one,) = second.summary["unmeasured"]
+    assert (one["task"], one["split"]) == (FIRST, "test")
+    assert str(dataset / "random" / "test.json") in one["reason"]
+    measured = [(item["repository"], item["split"]) for item in second.of("evaluation_finished")]
+    assert measured == [(SECOND, "test"), (SECOND, "val"), (SECOND, "test")]
+
+
 @pytest.mark.parametrize("learned", GENERAL, indirect=True)
 def test_a_checkpoint_answers_what_it_was_taught(learned: Learned) -> None:
     for measured in learned.first.of("evaluation_finished"):
