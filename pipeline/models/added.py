@@ -20,10 +20,10 @@ from pipeline.models.model_files import (
     DESCRIPTION,
     MODEL_FILES,
     Checkpoint,
-    begun,
     read_checkpoint,
     start_of,
     versions,
+    weights_of,
 )
 from store.events.models import ModelKind
 
@@ -43,7 +43,7 @@ def kind_of(folder: Path) -> ModelKind:
     Raises:
         CheckpointError: it holds no model, or its config.json cannot be read.
     """
-    if not begun(folder):
+    if not weights_of([path.name for path in folder.glob("*")]):
         raise CheckpointError(
             f"{folder} holds no model: there are no weights in it. Name the folder that a trainer wrote, or one that "
             "`hf download` made"

@@ -54,7 +54,7 @@ def not_loadable(what: str, model: str | Path, error: BaseException) -> ModelErr
     if path.exists():
         return ModelError(f"{what} cannot be loaded ({first_line(error)}). {remedy}, or a model of the hub")
     # The hub's library rejects a path as a bad name.
-    if path.is_absolute() or len(path.parts) != 2:
+    if path.is_absolute() or len(path.parts) > 2:
         return ModelError(
             f"{what} cannot be loaded (there is no such file or folder). {remedy}, or a model of the hub"
         )

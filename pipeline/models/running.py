@@ -10,6 +10,7 @@ one. A saved step counts once it is completely on the disk; then the earlier one
 from __future__ import annotations
 
 import abc
+import errno
 import gc
 import importlib
 import json
@@ -63,6 +64,8 @@ CHECKPOINTING = next(
 )
 _WHOLE = "whole"
 _WATCHED = ("loss", "grad_norm", "eval_loss")
+_REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
+"""A disk's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -470,8 +473,9 @@ def _has_ended(saved: Path) -> bool:
 
 
 def _is_disk_error(error: BaseException) -> bool:
+    if isinstance(error, OSError):
+        # A reward or a tracker may have lost a connection.
+        return error.errno in _REFUSALS
     # PyTorch turns a disk error on its own files into a RuntimeError.
     said = str(error)
-    return (
-        isinstance(error, OSError | SafetensorError) or "StreamWriter" in said or "inline_container" in said
-    )
+    return isinstance(error, SafetensorError) or "StreamWriter" in said or "inline_container" in said

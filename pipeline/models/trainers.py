@@ -36,6 +36,7 @@ from pydantic.dataclasses import dataclass
 from transformers import TrainerCallback
 
 from pipeline.jobs.specs import GrpoSpec
+from pipeline.models.added import kind_of
 from pipeline.models.chain import Chain, Step
 from pipeline.models.config import STRICT, Config, Device, PositiveNumber, ProgressConfig, TacticsConfig
 from pipeline.models.datasets import TaskData, exported_position
@@ -54,6 +55,7 @@ from pipeline.models.tactics.models import MAX_SEQ_LEN
 from pipeline.models.tactics.reward import REWARDS, LeanReward
 from pipeline.models.tactics.rows import digest_of, read_rows
 from pipeline.models.tactics.training import FineTuning
+from store.events.models import ModelKind
 from store.files import sync
 from store.leandojo import DynamicDatabase, Repository
 
@@ -71,11 +73,13 @@ C = TypeVar("C", bound=Config)
 class OutputFolder:
     """A link to the newest checkpoint of a chain: a trainer's `output_dir`; see the module."""
 
-    def __init__(self, folder: str | Path, chain: Path | None = None) -> None:
-        """`chain`: its folder, and it keeps every checkpoint; None: it lies beside, and keeps the newest alone."""
+    def __init__(self, folder: str | Path, model: ModelKind) -> None:
+        """A retriever's chain is the folder around the link, with every checkpoint; another's has the newest alone."""
         self.folder = Path(folder).absolute()
-        self._keeps_all = chain is not None
-        self.chain = Chain(chain or self.folder.with_name(f"{self.folder.name}.chain"))
+        self._model = model
+        self._keeps_all = model == "retriever"
+        beside = self.folder.with_name(f"{self.folder.name}.chain")
+        self.chain = Chain(self.folder.parent if self._keeps_all else beside)
 
     def newest(self) -> Checkpoint | None:
         """Return the link's checkpoint; None without a link. One removed as damaged is trained again.
@@ -92,7 +96,7 @@ class OutputFolder:
         """Lock the folder for a training that begins with a model; return its own checkpoint, if any.
 
         Raises:
-            ConfigError: it is that model and would be replaced, or holds something else.
+            ConfigError: it is that model, or holds one of another kind, and would be replaced; or something else.
             CheckpointError: another process trains into it, or its model is damaged.
         """
         if not self._keeps_all and Path(model).resolve() == self.folder.resolve():
@@ -106,7 +110,14 @@ class OutputFolder:
             )
         doing, remedy = f"trains into {self.folder}", "Wait for it, or name another folder"
         with locked_folder(self.chain.folder, doing, remedy) if is_first() else nullcontext():
-            yield of_first(self.newest() if is_first() else None)
+            newest = of_first(self.newest() if is_first() else None)
+            if newest and not self._keeps_all:
+                kind = kind_of(self.folder)
+                if kind != self._model and "progress" in (kind, self._model):
+                    raise ConfigError(
+                        f"{self.folder} holds a model of another kind, which would be replaced: name another folder"
+                    )
+            yield newest
 
     def _is_ours(self) -> bool:
         """Return whether the folder is missing, empty, or the link. A disk's own folder cannot become the link."""
@@ -263,24 +274,25 @@ class SFTTrainer(RepositoryTrainer[TrainerConfig]):
         Raises:
             ConfigError: a setting is invalid, or there is no such tracker.
         """
-        super().__init__(OutputFolder(output_dir))
+        super().__init__(OutputFolder(output_dir, "tactics"))
         self.model_name, self.output_dir, self.lora_config = str(model_name), str(output_dir), lora_config
-        self.config = TrainerConfig(
-            self.model_name,
-            epochs=epochs_per_repo,
-            batch_size=batch_size * world(),
-            lr=float(lr),
-            lora=lora_config is not None,
-            max_seq_len=max_seq_len,
-            premise_dropout=0.0,
-            replay_share=0.0,
-            only_new=False,
-            seed=seed,
-            device=device,
-            begun=start_of(Path(model_name)),
-            adapter=None if lora_config is None else _plain(lora_config.to_dict()),
-            dtype=dtype,
-        )
+        with _named(epochs="epochs_per_repo"):
+            self.config = TrainerConfig(
+                self.model_name,
+                epochs=epochs_per_repo,
+                batch_size=batch_size * world(),
+                lr=float(lr),
+                lora=lora_config is not None,
+                max_seq_len=max_seq_len,
+                premise_dropout=0.0,
+                replay_share=0.0,
+                only_new=False,
+                seed=seed,
+                device=device,
+                begun=start_of(Path(model_name)),
+                adapter=None if lora_config is None else _plain(lora_config.to_dict()),
+                dtype=dtype,
+            )
         self.reports = Reports(say=self._say, trackers=trackers(report_to), callbacks=callbacks)
 
     def train(
@@ -426,7 +438,7 @@ class RetrievalTrainer(RepositoryTrainer[RetrieverConfig]):
             ConfigError: the configuration has "replay", which has no rows if everything is learned again; or there is
                 no such tracker.
         """
-        super().__init__(OutputFolder(Path(checkpoints, HEAD), Path(checkpoints)))
+        super().__init__(OutputFolder(Path(checkpoints, HEAD), "retriever"))
         self.reports = Reports(trackers=trackers(report_to), callbacks=callbacks)
         self.chain = self._output.chain
         self.config = config or TrainingConfig()
@@ -571,18 +583,19 @@ class ProgressTrainer:
         """
         if not 0 < eval_ratio < 1:
             raise ConfigError(f"eval_ratio is {eval_ratio}: it takes a number between 0 and 1")
-        self.config = ProgressConfig(
-            str(model_name),
-            epochs=epochs,
-            batch_size=batch_size * world(),
-            lr=learning_rate,
-            max_seq_len=max_length,
-            seed=seed,
-            device=device,
-        )
+        with _named(lr="learning_rate", max_seq_len="max_length"):
+            self.config = ProgressConfig(
+                str(model_name),
+                epochs=epochs,
+                batch_size=batch_size * world(),
+                lr=learning_rate,
+                max_seq_len=max_length,
+                seed=seed,
+                device=device,
+            )
         self.data_path, self.eval_ratio = str(data_path), eval_ratio
         self._reports = Reports(trackers=trackers(report_to), callbacks=callbacks)
-        self._output = OutputFolder(output_dir)
+        self._output = OutputFolder(output_dir, "progress")
 
     def train(self) -> FitResult:
         """Train, keep the best epoch in `output_dir`, and return its errors. The run is saved after every epoch.
@@ -605,6 +618,16 @@ class ProgressTrainer:
             )
             self._output.point_to(made)
         return FitResult(**made.about["fitted"])
+
+
+@contextmanager
+def _named(**arguments: str) -> Iterator[None]:
+    """Name a wrong field of a configuration by its argument."""
+    try:
+        yield
+    except ConfigError as error:
+        field, _, wrong = str(error).partition(" ")
+        raise ConfigError(f"{arguments.get(field, field)} {wrong}") from error
 
 
 def _plain(value: Any) -> Any:

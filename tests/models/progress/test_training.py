@@ -137,9 +137,9 @@ def test_texts_are_as_long_in_use_as_in_training_and_no_longer_than_the_model_ta
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"learning_rate": float("nan")}, "lr is nan"),
+        ({"learning_rate": float("nan")}, "learning_rate is nan"),
         ({"eval_ratio": 1.0}, "eval_ratio is 1.0: it takes a number between 0 and 1"),
-        ({"max_length": "512"}, "max_seq_len is '512'"),
+        ({"max_length": "512"}, "max_length is '512'"),
     ],
 )
 def test_a_setting_that_cannot_be_meant_is_refused(

@@ -220,8 +220,22 @@ def test_leandojo_s_default_model_that_was_never_fetched_is_named_with_how_to_fe
     said = rf"{name} cannot be loaded \(We couldn't connect.*hf download {name}`\. Name a folder"
     with pytest.raises(ModelError, match=said):
         made.train(database.repositories[:1], database, tmp_path / "data")
+    with pytest.raises(ModelError, match=r"couldn't connect.*hf download bert-base-uncased`"):
+        load_encoder("bert-base-uncased")
     with pytest.raises(ModelError, match="there is no such file or folder"):
         load_encoder(tmp_path / "none")
+
+
+def test_a_relative_folder_is_that_of_the_trainer_s_making(
+    tmp_path: Path, database: DynamicDatabase, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = TrainingConfig.from_dict(small_config(model, against_forgetting="ewc").to_dict())
+    trainer = RetrievalTrainer(config, "checkpoints")
+    monkeypatch.chdir("/")
+    (made,) = trainer.train(database.repositories[:1], database, tmp_path / "data")
+    assert (tmp_path / "checkpoints" / "HEAD" / "checkpoint.json").is_file()
+    assert head(trainer) == made.checkpoint
 
 
 def test_evaluating_without_a_dataset_or_a_head_that_is_there_is_an_error_that_says_so(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from pipeline.models import trainers
 from pipeline.models.errors import CheckpointError, ConfigError, DivergedError
 from pipeline.models.model_files import read_checkpoint
 from pipeline.models.tactics.models import load_model
-from pipeline.models.trainers import GRPOTrainer, SFTTrainer
+from pipeline.models.trainers import GRPOTrainer, ProgressTrainer, SFTTrainer
 from store.leandojo import DynamicDatabase
 from tests.support.lean.scripted import Script, in_process
 
@@ -242,6 +243,7 @@ def test_a_folder_that_would_be_lost_is_not_trained_into(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"epochs_per_repo": 0}, "epochs_per_repo is 0: input should be greater than 0"),
         ({"batch_size": 0}, "batch_size is 0: input should be greater than 0"),
         ({"lr": float("nan")}, "lr is nan: input should be a finite number"),
         ({"lr": 0.0}, "lr is 0.0: input should be greater than 0"),
@@ -255,6 +257,27 @@ def test_a_setting_that_is_not_taken_is_named(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         trainer(**change)
+
+
+def test_a_model_of_another_kind_is_not_replaced(
+    tmp_path: Path, trainer: MakeTrainer, database: DynamicDatabase, causal: Path
+) -> None:
+    trainer().train(database.repositories[:1], database, tmp_path / "merged")
+    progress = ProgressTrainer(tmp_path / "steps.jsonl", str(causal), tmp_path / "outputs", device="cpu")
+    with pytest.raises(ConfigError, match=r"outputs holds a model of another kind.*: name another folder"):
+        progress.train()
+
+
+def test_an_error_of_a_reward_is_its_own(tmp_path: Path, causal: Path, database: DynamicDatabase) -> None:
+    def reward(**_: Any) -> list[float]:
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+    made = GRPOTrainer(
+        str(causal), reward, tmp_path / "outputs", batch_size=2, device="cpu", max_seq_len=300,
+        grpo=GrpoSpec(num_generations=2, max_steps=1),
+    )  # fmt: skip
+    with pytest.raises(ConnectionRefusedError):
+        made.train(database.repositories[:1], database, tmp_path / "merged")
 
 
 def test_a_reward_that_is_none_is_refused(causal: Path) -> None:
