@@ -48,6 +48,8 @@ from store.files import write_whole
 from store.text import first_line
 
 RewardFunc = Callable[..., Any]
+ShowPremises = Callable[[Sequence[Row]], tuple[Sequence[Row], Mapping[str, Any]]]
+"""Returns goals with their premises, and the checkpoint's fields about these."""
 _REFERENCE = "ref"
 _JUDGED_TOGETHER = 64
 """Goals."""
@@ -70,23 +72,30 @@ _MEASURES = {
 """Fields of TRL's log to keep, as means over the run, and their names here."""
 
 
-def prompts_of(rows: Sequence[Row], found: TacticModel) -> list[dict[str, Any]]:
-    """Return the goals of the rows as TRL's prompts, each goal of a theorem once, with the columns for a reward."""
-    examples: dict[tuple[str, str, str], dict[str, Any]] = {}
+def goals_of(rows: Sequence[Row]) -> Sequence[Row]:
+    """Return the rows with different goals, the first of each goal of a theorem."""
+    goals: dict[tuple[str, str, str], Row] = {}
     for row in rows:
-        key = (row.url, row.theorem, row.state)
-        if key in examples:
-            continue
-        examples[key] = {
-            "prompt": found.prompts.conversation(row.state, row.premises),
-            "problem": row.state,
-            "theorem": row.theorem,
-            "path": row.path,
-            "start": None if row.start is None else list(row.start),
-            "url": row.url,
-            "commit": row.commit,
-        }
-    return list(examples.values())
+        goals.setdefault((row.url, row.theorem, row.state), row)
+    return list(goals.values())
+
+
+def prompts_of(goals: Sequence[Row], found: TacticModel) -> list[dict[str, Any]]:
+    """Return goals as TRL's prompts, with the columns for a reward."""
+    return [
+        {"prompt": found.prompts.conversation(goal.state, goal.premises), **_columns(goal)} for goal in goals
+    ]
+
+
+def _columns(goal: Row) -> dict[str, Any]:
+    return {
+        "problem": goal.state,
+        "theorem": goal.theorem,
+        "path": goal.path,
+        "start": None if goal.start is None else list(goal.start),
+        "url": goal.url,
+        "commit": goal.commit,
+    }
 
 
 class RewardTraining(FineTuning):
@@ -102,6 +111,7 @@ class RewardTraining(FineTuning):
         start: str,
         reports: Reports = NO_REPORTS,
         *,
+        show: ShowPremises = lambda goals: (goals, {}),
         adapter: PeftConfig | None = None,
         dtype: DType = "auto",
     ) -> None:
@@ -109,6 +119,7 @@ class RewardTraining(FineTuning):
         grpo: settings; its batch size is of all devices, and gradients are gathered up to a whole number of groups.
             With a `kl_beta` above 0 the initial model is held in memory too: a second model, or a second adapter.
         reward: from Lean, or another function.
+        show: finds premises for the goals to learn from, a few of a large repository's.
         config, start, reports, adapter, dtype: as `FineTuning`'s.
 
         Raises:
@@ -119,32 +130,34 @@ class RewardTraining(FineTuning):
             raise ConfigError(f"{start} is an encoder-decoder; this training takes causal language models")
         self.grpo = grpo
         self.reward = reward
+        self.show = show
 
     def fit(self, rows: Sequence[Row], saves: Saves) -> FitResult:
-        every = prompts_of(rows, self.found)
+        every = goals_of(rows)
         lean = self.reward if isinstance(self.reward, LeanReward) else None
         self._config(saves)  # before Lean judges for hours
         if not every:
             raise NothingToLearnError("there is no goal to learn from")
         try:
             _, needed = self._gathered()
-            examples, dropped = every, 0
+            goals, dropped = every, 0
             if lean is not None:
                 order = random_numbers(self.config.seed, _GOALS).permutation(len(every))
                 drawn = [every[place] for place in order]
                 most = None if self.grpo.max_steps is None else self.grpo.max_steps * needed
-                examples, dropped = _beyond_finishers(drawn, most, lean, saves.folder)
+                goals, dropped = _beyond_finishers(drawn, most, lean, saves.folder)
             if dropped:
                 self.reports.say(
-                    f"{dropped} of {len(examples) + dropped} goals are left out: a finisher closes them"
+                    f"{dropped} of {len(goals) + dropped} goals are left out: a finisher closes them"
                 )
-            if len(examples) < needed:
+            if len(goals) < needed:
                 # TRL drops an incomplete step: training would end without a step and without an error.
                 which = "" if lean is None else f" that no finisher closes, of {len(every)}"
                 raise NothingToLearnError(
-                    f"there are {len(examples)} goals{which}, and a step takes {needed}: set batch_size lower"
+                    f"there are {len(goals)} goals{which}, and a step takes {needed}: set batch_size lower"
                 )
-            trainer = self.trainer(examples, saves)
+            goals, about = self.show(goals)
+            trainer = self.trainer(prompts_of(goals, self.found), saves)
             steps = self.drive(trainer, saves)
         finally:
             if lean is not None:
@@ -157,7 +170,7 @@ class RewardTraining(FineTuning):
             logged = [item[name] for item in trainer.state.log_history if name in item]
             if logged:
                 measures[ours] = sum(logged) / len(logged)
-        return FitResult(len(examples), dropped, steps, measures, _warnings(measures))
+        return FitResult(len(goals), dropped, steps, measures, _warnings(measures), about)
 
     def trainer(self, examples: list[dict[str, Any]], saves: Saves) -> Any:
         """Return TRL's trainer of the model for the prompts of `prompts_of`."""
@@ -218,18 +231,18 @@ def _warnings(measures: Mapping[str, float]) -> tuple[str, ...]:
 
 
 def _beyond_finishers(
-    examples: list[dict[str, Any]], most: int | None, lean: LeanReward, run: Path
-) -> tuple[list[dict[str, Any]], int]:
-    """Return at most so many prompts with goals that no finisher closes, and the number of those that one closes.
+    goals: Sequence[Row], most: int | None, lean: LeanReward, run: Path
+) -> tuple[Sequence[Row], int]:
+    """Return at most so many goals that no finisher closes, and the number of those that one closes.
 
     The first rung closes these without a model. Lean's answers are kept in the folder of a run's saves, so a stopped
     run goes on from there, and with the same goals.
     """
     kept = run / _CLOSED
     closed: list[bool] = of_first(json.loads(kept.read_bytes()) if is_first() and kept.exists() else [])
-    while len(closed) < len(examples) and (most is None or closed.count(False) < most):
-        part = examples[len(closed) : len(closed) + _JUDGED_TOGETHER]
-        asked = [CompletionRow(one["problem"], finisher, one) for one in part for finisher in FINISHERS]
+    while len(closed) < len(goals) and (most is None or closed.count(False) < most):
+        part = goals[len(closed) : len(closed) + _JUDGED_TOGETHER]
+        asked = [CompletionRow(one.state, tactic, _columns(one)) for one in part for tactic in FINISHERS]
         closes = [one == "closed" for one in lean.judge(asked)]
         found = [any(closes[at : at + len(FINISHERS)]) for at in range(0, len(closes), len(FINISHERS))]
         # Near a time limit processes get different answers, but must learn from the same goals.
@@ -237,7 +250,7 @@ def _beyond_finishers(
         if is_first():
             run.mkdir(parents=True, exist_ok=True)
             write_whole(kept, json.dumps(closed))
-    left = [one for one, easy in zip(examples, closed, strict=False) if not easy]
+    left = [one for one, easy in zip(goals, closed, strict=False) if not easy]
     return left[:most], closed.count(True)
 
 
@@ -289,10 +302,10 @@ class GrpoJob(TacticsJob):
         step = replace(step, config={**step.config, **about})
         places = SourcePlaces(order.lean, self.spec.project(order.folder), order.folder)
         reward, reports = LeanReward(places, limits=order.limits), Reports.of_job(on_step, self.tensorboard)
-        begin = partial(RewardTraining, config, order.grpo, reward, step.start, reports)
 
-        def rows() -> tuple[Sequence[Row], dict[str, Any]]:
-            shown = premises.shown(read, task)
-            return shown, {**about, **describe_premises(premises, shown)}
+        def show(goals: Sequence[Row]) -> tuple[Sequence[Row], Mapping[str, Any]]:
+            shown = premises.shown(goals, task)
+            return shown, describe_premises(premises, shown)
 
-        return make_checkpoint(self.chain, step, begin, rows)
+        begin = partial(RewardTraining, config, order.grpo, reward, step.start, reports, show=show)
+        return make_checkpoint(self.chain, step, begin, lambda: (read, about))

@@ -13,13 +13,15 @@ from peft import LoraConfig, PeftModel
 from torch import distributed
 from transformers import AutoTokenizer, TrainerCallback
 
+from pipeline.endpoint.dialect import ChatMessage
 from pipeline.jobs.specs import GrpoSpec
 from pipeline.models.config import TacticsConfig
 from pipeline.models.errors import NothingToLearnError
 from pipeline.models.running import Reports, Saves
 from pipeline.models.tactics import grpo
-from pipeline.models.tactics.grpo import RewardTraining, prompts_of
+from pipeline.models.tactics.grpo import RewardTraining, goals_of, prompts_of
 from pipeline.models.tactics.models import load_model
+from pipeline.models.tactics.prompt import messages
 from pipeline.models.tactics.reward import FINISHERS, CompletionRow, LeanReward, Outcome
 from pipeline.models.tactics.rows import Row
 from tests.models.tactics.conftest import Training
@@ -148,7 +150,7 @@ def same(one: torch.nn.Module, other: torch.nn.Module) -> bool:
 def test_the_prompts_are_those_of_supervised_training_each_goal_once(rewarded: Begin, saves: Saves) -> None:
     made = rewarded(some)
     found = made.found
-    examples = prompts_of([*ROWS, *ROWS], found)
+    examples = prompts_of(goals_of([*ROWS, *ROWS]), found)
     assert [example["problem"] for example in examples] == [row.state for row in ROWS]
     trl = made.trainer(examples, saves)
     ids, *_ = trl._tokenize_prompts([example["prompt"] for example in examples])
@@ -242,7 +244,7 @@ def test_a_goal_that_the_first_rung_closes_without_a_model_is_left_out(
     assert own.fit(ROWS, Saves(tmp_path / "own")).dropped == 0
 
 
-def test_no_more_goals_are_judged_before_a_training_than_its_steps_take(
+def test_no_more_goals_are_judged_or_get_premises_and_a_prompt_than_the_steps_of_a_training_take(
     rewarded: Begin, lean: LeanReward, saves: Saves, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grpo, "_JUDGED_TOGETHER", 1)
@@ -253,10 +255,23 @@ def test_no_more_goals_are_judged_before_a_training_than_its_steps_take(
         judged.append(len(asked))
         return judge(asked)
 
+    def show(goals: Sequence[Row]) -> tuple[list[Row], dict[str, int]]:
+        return [replace(goal, premises=("theorem a : p",)) for goal in goals], {"shown": len(goals)}
+
     monkeypatch.setattr(lean, "judge", noted)
-    fitted = rewarded(lean, num_generations=2, batch_size=2, max_steps=1).fit(ROWS, saves)
+    made = rewarded(lean, num_generations=2, batch_size=2, max_steps=1)
+    made.show = show
+    asked: list[str] = []
+
+    def conversation(state: str, premises: Sequence[str]) -> list[ChatMessage]:
+        asked.append(state)
+        return messages(state, premises)
+
+    monkeypatch.setattr(made.found.prompts, "conversation", conversation)
+    fitted = made.fit(ROWS, saves)
     # A goal's finishers, and then the answers to it.
     assert (fitted.rows, judged) == (1, [len(FINISHERS), 2])
+    assert (len(asked), fitted.about) == (1, {"shown": 1})
 
 
 def test_an_adapter_that_was_trained_on_tactics_is_trained_further_on_goals(

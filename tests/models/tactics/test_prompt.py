@@ -157,7 +157,12 @@ def test_a_long_state_is_read_whole_twice_and_else_in_texts_of_about_the_prompt_
     built = prompts(chat, length=240)
     read: list[int] = []
     tokens = built._tokens
-    monkeypatch.setattr(built, "_tokens", lambda text: read.append(len(text)) or tokens(text))
+
+    def noted(text: str) -> list[int]:
+        read.append(len(text))
+        return tokens(text)
+
+    monkeypatch.setattr(built, "_tokens", noted)
     hypotheses = "\n".join(f"h{number} : p" for number in range(2_000))
     goals = "\n\n".join(f"⊢ p{number}" for number in range(2_000))
     for state in (f"{hypotheses}\n⊢ q", goals, "⊢ " + "p ∧ " * 5_000 + "p"):
