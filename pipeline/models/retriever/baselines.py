@@ -97,10 +97,12 @@ class MePo:
         self._known = {end for one in corpus for end in _ends(one.full_name)}
         self._symbols = [self.symbols(one.code) - set(_ends(one.full_name)) for one in corpus]
         self._sizes = np.array([len(symbols) for symbols in self._symbols], dtype=np.float64)
-        self._premises_of: defaultdict[str, list[int]] = defaultdict(list)
+        premises_of: defaultdict[str, array[int]] = defaultdict(lambda: array("q"))
         for number, symbols in enumerate(self._symbols):
             for symbol in symbols:
-                self._premises_of[symbol].append(number)
+                premises_of[symbol].append(number)
+        # NumPy would make an array of a list at each question.
+        self._premises_of = {symbol: np.asarray(places) for symbol, places in premises_of.items()}
 
     def symbols(self, text: str) -> set[str]:
         """Return the symbols of a text."""
