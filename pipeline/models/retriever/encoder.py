@@ -13,7 +13,7 @@ import json
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast, get_args
 
@@ -77,14 +77,17 @@ Tokens = Callable[[str, int], Ids]
 def query_ids(tokens: Tokens, text: str, max_length: int) -> Ids:
     """Return the ids of a query: a long state loses goals and the oldest hypotheses before its goal.
 
-    A document loses its end, and so does a query longer than the model's positions.
+    A document loses its end.
     """
+    # A text with all ids that the model takes may be a cut one.
+    longest = min(max_length, tokens.longest - 1) if isinstance(tokens, _OwnTokens) else max_length
 
-    def fits(shorter: str) -> bool:
-        return len(tokens(shorter, max_length + 1)) <= max_length
+    @cache
+    def ids(shorter: str) -> Ids:
+        return tokens(shorter, longest + 1)
 
-    ids = tokens(text, max_length + 1)
-    return ids if len(ids) <= max_length else tokens(fitting_state(text, fits), max_length)
+    cut = fitting_state(text, lambda shorter: len(ids(shorter)) <= longest)
+    return ids(cut) if len(ids(cut)) <= longest else tokens(cut, longest)
 
 
 Encoder: TypeAlias = PreTrainedModel
@@ -288,13 +291,19 @@ def load_tokens(model: str | Path) -> Tokens:
             "tokenizer's files from where the weights are from"
         )
     longest = tokenizer.model_max_length
-    # A partial function can be pickled, for the processes of a loader.
-    return partial(_own_ids, tokenizer, min(longest, getattr(config, "max_position_embeddings", longest)))
+    return _OwnTokens(tokenizer, min(longest, getattr(config, "max_position_embeddings", longest)))
 
 
-def _own_ids(tokenizer: PreTrainedTokenizerBase, most: int, text: str, max_length: int) -> Ids:
-    row = tokenizer(text, truncation=True, max_length=min(max_length, most))["input_ids"]
-    return np.asarray(row, dtype=np.int32)
+@dataclass(frozen=True, slots=True)
+class _OwnTokens:
+    """The function from texts to ids of a model's own tokenizer, for the processes of a loader too."""
+
+    tokenizer: PreTrainedTokenizerBase
+    longest: int
+
+    def __call__(self, text: str, max_length: int) -> Ids:
+        row = self.tokenizer(text, truncation=True, max_length=min(max_length, self.longest))["input_ids"]
+        return np.asarray(row, dtype=np.int32)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,13 @@ from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ModelError
 from pipeline.models.libraries import tensors_digest
 from pipeline.models.retriever.config import RetrieverConfig
-from pipeline.models.retriever.encoder import load_encoder, load_tokens, pooling_of, save_encoder
+from pipeline.models.retriever.encoder import (
+    load_encoder,
+    load_tokens,
+    pooling_of,
+    query_ids,
+    save_encoder,
+)
 from pipeline.models.retriever.index import embed_texts
 from pipeline.models.retriever.learning import learn, measure
 from tests.support.tiny_models import make_tiny_causal, make_tiny_classifier, make_tiny_seq2seq
@@ -114,6 +120,16 @@ def test_a_text_is_cut_to_the_positions_that_a_model_has(bert: Path) -> None:
     encoder, tokens = load_encoder(bert), load_tokens(bert)
     assert len(tokens("x" * 500, 512)) == 64
     assert embed_texts(encoder, tokens, ["x" * 500], 512).shape == (1, 32)
+
+
+def test_a_query_longer_than_the_positions_that_a_model_has_keeps_its_goal(bert: Path) -> None:
+    tokens = load_tokens(bert)
+    goal = "⊢ a + b = b + a"
+    state = "".join(f"h{number} : p{number}\n" for number in range(100)) + goal
+    found = query_ids(tokens, state, 512).tolist()
+    assert 48 < len(found) < 64
+    kept = tokens(goal, 512).tolist()[1:]
+    assert found[-len(kept) :] == kept
 
 
 def test_its_tokenizer_can_be_sent_to_the_processes_of_a_loader(bert: Path) -> None:
