@@ -8,8 +8,8 @@ A proof counts only if the gate verified it. Its states are those of the search'
 proofs are left out, and counted by reason:
 
     held_out      the proof's theorem is on val or test of the split `random`, by its name or its statement, or would
-                  be drawn there; or it has the goal of such a theorem, under any names of hypotheses; or it cites
-                  the proof of one
+                  be drawn there; or a step is at the goal of such a theorem, under any names of hypotheses; or the
+                  proof brings in one that is itself left out for this, or is not accepted
     no_states     no search tree has the states: the proof was written whole, or is not the tree's own
     shortened     the tree has a state cut short
 """
@@ -41,7 +41,7 @@ NO_STATES = "no_states"
 SHORTENED = "shortened"
 
 _CITED = re.compile(r"_([0-9a-f]{8})\b")
-"""The end of a proved lemma's name in a search: its proof's id (`pipeline.prove.lemmas`)."""
+"""The end of the name of a proof brought in by a search: its id, or a hash of its text (`pipeline.prove.lemmas`)."""
 _WORD = re.compile(r"[^\W\d][\w'✝]*")
 
 
@@ -79,19 +79,19 @@ def accepted(view: sqlite3.Connection, log: LogReader, *, repositories: Collecti
     if not rows:
         return AcceptedProofs()
     # Of all repositories: a lemma may be brought in from a branch's other theorems.
-    secret = {row.proof[:8] for row in rows if model_queries.is_held_out(view, row)}
+    known = {row.proof[:8] for row in rows if not model_queries.is_held_out(view, row)}
     goals = {_nameless(state) for state in model_queries.held_out_goals(view)}
     result: dict[str, dict[tuple[str, str], Row]] = {}
     left_out: Counter[str] = Counter()
     for row in rows:
         cites = {short for tactic in row.tactics for short in _CITED.findall(tactic)}
-        if secret & {row.proof[:8], *cites}:
+        if not {row.proof[:8], *cites} <= known:
             left_out[HELD_OUT] += 1
             continue
         steps = _steps(view, log, row)
         if isinstance(steps, str):
             left_out[steps] += 1
-        elif _nameless(steps[0][0]) in goals:
+        elif not goals.isdisjoint(_nameless(state) for state, _ in steps):
             left_out[HELD_OUT] += 1
         else:
             like = Row(
@@ -104,11 +104,11 @@ def accepted(view: sqlite3.Connection, log: LogReader, *, repositories: Collecti
                 start=_place(view, row),
                 proof=row.proof,
             )
-            known = result.setdefault(row.repository, {})
+            own = result.setdefault(row.repository, {})
             for step in of_steps(steps, like, Counter()):
-                known.setdefault((step.state, step.tactic), step)
+                own.setdefault((step.state, step.tactic), step)
     return AcceptedProofs(
-        {repository: tuple(known.values()) for repository, known in sorted(result.items())}, dict(left_out)
+        {repository: tuple(own.values()) for repository, own in sorted(result.items())}, dict(left_out)
     )
 
 

@@ -180,13 +180,22 @@ def test_a_theorem_of_test_restated_with_other_names_is_known_by_its_goal(world:
     assert world.learned() == AcceptedProofs({}, {"held_out": 1})
 
 
-def test_a_proof_that_brings_in_that_of_a_theorem_of_test_is_left_out_too(world: World) -> None:
-    lemma = world.proved("lemma", statement_on("test"))
-    brought = f"have lemma_{lemma.proof[:8]} : 1 = 1 := by\n  rfl"
-    world.tell(
-        proof_verified(lemma), proof_verified(world.proved(steps=((GOAL, brought), (GOAL, "exact h.symm"))))
-    )
-    assert world.learned() == AcceptedProofs({}, {"held_out": 2})
+def test_a_proof_that_comes_by_the_goal_of_a_theorem_of_test_is_left_out(world: World) -> None:
+    world.traced("held", statement_on("test"), "n : ℕ\n⊢ n = n")
+    world.tell(proof_verified(world.proved(steps=(("⊢ ∀ m, m = m", "intro k"), ("k : ℕ\n⊢ k = k", "rfl")))))
+    assert world.learned() == AcceptedProofs({}, {"held_out": 1})
+
+
+def test_a_proof_that_brings_in_another_one_is_learned_only_if_that_one_is(world: World) -> None:
+    lemma, held = world.proved("lemma"), world.proved("held", statement_on("test"))
+    refuted = world.proved("refuted", statement_on("test"))
+    world.tell(proof_verified(lemma), proof_verified(held), proof_rejected(refuted))
+    for name, brought in (("a", lemma.proof), ("b", held.proof), ("c", refuted.proof), ("d", "0123abcd")):
+        have = f"have lemma_{brought[:8]} : 1 = 1 := by\n  rfl"
+        world.tell(proof_verified(world.proved(name, steps=((GOAL, have), (GOAL, "exact h.symm")))))
+    learned = world.learned()
+    assert {row.theorem for row in learned.rows[REPOSITORY]} == {"lemma", "a"}
+    assert learned.left_out == {"held_out": 4}
 
 
 # ---- what has no states
