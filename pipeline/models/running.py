@@ -447,8 +447,10 @@ class _SaveCallback(TrainerCallback):  # type: ignore[misc]
 
 
 def _newest_whole(folder: Path) -> Path | None:
-    """Return the newest whole step of a run; remove an interrupted save's remains, and damaged files."""
-    result: list[tuple[int, Path]] = []
+    """Return the newest whole step of a run, its best weights too; remove an interrupted save's remains, and damaged
+    files.
+    """
+    whole: dict[int, Path] = {}
     if is_first():
         for path in folder.glob("checkpoint-*"):
             try:
@@ -456,20 +458,24 @@ def _newest_whole(folder: Path) -> Path | None:
             except (FileNotFoundError, ValueError):
                 damaged = (_WHOLE, "")
             if damaged is None:
-                result.append((_step_of(path), path))
+                whole[_step_of(path)] = path
             else:
                 shutil.rmtree(path)
-    return of_first(max(result)[1] if result else None)
+    usable = [step for step, path in whole.items() if (_state_of(path).best_global_step or step) in whole]
+    return of_first(whole[max(usable)] if usable else None)
 
 
 def _step_of(saved: Path) -> int:
     return int(saved.name.rpartition("-")[2])
 
 
+def _state_of(saved: Path) -> TrainerState:
+    return TrainerState.load_from_json(str(saved / TRAINER_STATE_NAME))
+
+
 def _has_ended(saved: Path) -> bool:
     """Return whether a saved step is its run's last one, perhaps before its end was due."""
-    state = TrainerState.load_from_json(str(saved / TRAINER_STATE_NAME))
-    return bool(state.stateful_callbacks["TrainerControl"]["args"]["should_training_stop"])
+    return bool(_state_of(saved).stateful_callbacks["TrainerControl"]["args"]["should_training_stop"])
 
 
 def _is_disk_error(error: BaseException) -> bool:

@@ -288,6 +288,20 @@ def test_a_save_that_the_disk_refused_fails_the_run_and_the_one_before_is_gone_o
     assert tensors_digest(again.state_dict()) == tensors_digest(whole.state_dict())
 
 
+def test_a_run_whose_best_weights_a_disk_has_damaged_begins_again(
+    tmp_path: Path, tasks: list[TaskData], model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = small_config(model, max_epochs=2, against_forgetting="none")
+    Validations(monkeypatch, [40.0, 30.0] * 2)
+    whole = run(tasks[0], config, tmp_path / "run").encoder
+    assert len([*(tmp_path / "run").glob("checkpoint-*")]) == 2
+    (tmp_path / "run" / "checkpoint-6" / "weights.pt").write_bytes(b"")
+    steps: list[int] = []
+    again = run(tasks[0], config, tmp_path / "run", on_step=lambda done, _total: steps.append(done)).encoder
+    assert steps == [*range(1, 13)]
+    assert tensors_digest(again.state_dict()) == tensors_digest(whole.state_dict())
+
+
 def test_a_save_that_a_disk_has_damaged_is_passed_over(
     tmp_path: Path, tasks: list[TaskData], model: Path
 ) -> None:
