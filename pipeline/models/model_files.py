@@ -212,7 +212,9 @@ def locked_folder(folder: Path, doing: str, remedy: str) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / "lock").open("w")
     except OSError as error:
-        raise CheckpointError(f"{folder} cannot be written ({error.strerror})") from error
+        raise CheckpointError(
+            f"{folder} cannot be written ({error.strerror}). Make room, or give back the right to write"
+        ) from error
     with lock:
         try:
             # Not `store.files.lock`: a loader's workers would have it too, and outlive a killed process.

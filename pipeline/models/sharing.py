@@ -275,7 +275,7 @@ def card(shared: Shared) -> str:
         made=made
         if shared.repository is None
         else f"The adapter {begun(shared.folder)} of the checkpoint's.",
-        settings={name: _public(value) for name, value in settings.items()},
+        settings=_public(settings),
     )
     return str(written)
 
@@ -288,7 +288,8 @@ def _figure(metrics: Mapping[str, float], name: str) -> str:
     return f"{metrics[name]:.3f}{bounds}"
 
 
-def _public(value: object) -> str:
-    """Write a value; of a path of this machine only its last part."""
-    text = str(value)
-    return Path(text).name if Path(text).is_absolute() else text
+def _public(value: Any) -> Any:
+    """Return a value; of a path of this machine, also in a mapping, only its last part."""
+    if isinstance(value, Mapping):
+        return {name: _public(one) for name, one in value.items()}
+    return Path(value).name if isinstance(value, str) and Path(value).is_absolute() else value

@@ -96,7 +96,9 @@ def test_a_retriever_is_a_folder_of_sentence_transformers(retriever: Shared, tmp
 def test_a_card_says_what_was_learned_measured_and_made_and_no_path_of_this_machine(
     tmp_path: Path, retriever: Shared
 ) -> None:
-    write_shared(retriever, tmp_path / "out")
+    row = retriever.row
+    config = {**row.config, "added": str(tmp_path / "a"), "adapter": {"base": str(tmp_path / "b"), "r": 8}}
+    write_shared(replace(retriever, row=replace(row, config=config)), tmp_path / "out")
     text = (tmp_path / "out" / "README.md").read_text()
     assert "- example.org/a\n- example.org/b\n" in text
     assert "| example.org/a (test) | 9 | this model | 0.500 (0.400 to 0.600) |" in text
@@ -104,6 +106,7 @@ def test_a_card_says_what_was_learned_measured_and_made_and_no_path_of_this_mach
     assert "| example.org/a (test) | 9 | MePo | 0.125 |" in text
     assert "(val)" not in text
     assert str(tmp_path) not in text
+    assert "- added: a\n- adapter: {'base': 'b', 'r': 8}\n" in text
     assert "the split, which is by a hash of the statement, were not trained on" in text
     novel = replace(retriever.row, config={**retriever.row.config, "split": "novel_premises"})
     assert "of its test side uses a premise that no proof" in card(replace(retriever, row=novel))
