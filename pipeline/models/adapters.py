@@ -45,11 +45,18 @@ def new_adapter(rank: int, purpose: Purpose) -> Any:
 # ---- an adapter's base
 
 
+def name_base(adapted: Any, base: str) -> None:
+    """Let a model's adapters name a folder as their base by its own place: links change, and so does the directory."""
+    if Path(base).is_dir():
+        for adapter in adapted.peft_config.values():
+            adapter.base_model_name_or_path = str(Path(base).resolve())
+
+
 def base_of(model: str | Path) -> str:
     """Return the folder or hub name of an adapter's base; the model itself if it is no adapter.
 
     Raises:
-        ModelError: the adapter does not name it, or the name cannot be read.
+        ModelError: the adapter does not name it, its folder is missing, or the name cannot be read.
     """
     folder = Path(model)
     if not (folder / ADAPTER).is_file():
@@ -58,13 +65,16 @@ def base_of(model: str | Path) -> str:
         base = json.loads((folder / ADAPTER).read_text(encoding="utf-8"))["base_model_name_or_path"]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{folder / ADAPTER} cannot be read ({error}). Restore the folder") from error
-    if not base:
+    path = Path(base or "/")
+    beside = folder.resolve().parent / path.name
+    if _CHECKPOINT.fullmatch(beside.name) and (beside / "config.json").is_file():
+        return str(beside)
+    if not base or (path.is_absolute() and not path.exists()):
         raise ModelError(
-            f"{folder / ADAPTER} does not say which model the adapter was put on; set base_model_name_or_path"
+            f"{folder / ADAPTER} names no model that is there ({base}) as the adapter's base: set "
+            "base_model_name_or_path to its folder or hub name"
         )
-    beside = folder.resolve().parent / Path(base).name
-    here = _CHECKPOINT.fullmatch(beside.name) and (beside / "config.json").is_file()
-    return str(beside if here else base)
+    return str(base)
 
 
 # ---- an adapter for each repository

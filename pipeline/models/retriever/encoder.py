@@ -38,7 +38,7 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils.hub import cached_file
 
-from pipeline.models.adapters import OF_RETRIEVERS, base_of, new_adapter
+from pipeline.models.adapters import OF_RETRIEVERS, base_of, name_base, new_adapter
 from pipeline.models.batching import by_length, goes_together, padded
 from pipeline.models.errors import ModelError
 from pipeline.models.libraries import load_tokenizer, load_weights, loading, quiet_libraries
@@ -168,10 +168,11 @@ def train_adapter(encoder: Encoder, *, rank: int, seed: int) -> None:
     """
     if has_adapter(encoder):
         encoder.set_adapter(encoder.active_adapters())
-        return
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        encoder.add_adapter(new_adapter(rank, OF_RETRIEVERS))
+    else:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            encoder.add_adapter(new_adapter(rank, OF_RETRIEVERS))
+    name_base(encoder, encoder.name_or_path)
 
 
 def has_adapter(encoder: Encoder) -> bool:

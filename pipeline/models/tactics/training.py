@@ -23,7 +23,7 @@ from torch import Tensor
 from transformers import Trainer, TrainingArguments, set_seed
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from pipeline.models.adapters import new_adapter
+from pipeline.models.adapters import name_base, new_adapter
 from pipeline.models.batching import padded
 from pipeline.models.config import TacticsConfig
 from pipeline.models.errors import ConfigError, NothingToLearnError
@@ -90,10 +90,7 @@ class FineTuning(Training[TacticsConfig]):
             reports.say(
                 f"an adapter is trained: {trained:,} of {weights:,} weights ({trained / weights:.2%})"
             )
-            if Path(self.found.base).is_dir():
-                # The adapter is loaded with its base from other folders too.
-                for kind in model.peft_config.values():
-                    kind.base_model_name_or_path = str(Path(self.found.base).absolute())
+            name_base(model, self.found.base)
 
     def _load(self, start: str, dtype: DType) -> TacticModel:
         config, unloaded = self.config, read_model(start)

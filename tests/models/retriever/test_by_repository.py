@@ -14,7 +14,7 @@ from torch import Tensor
 
 from pipeline.jobs.protocol import JobSpec
 from pipeline.jobs.specs import TrainRetrieverSpec
-from pipeline.models.adapters import adapters_of, model_for
+from pipeline.models.adapters import adapters_of, base_of, model_for
 from pipeline.models.chain import Chain
 from pipeline.models.datasets import TaskData
 from pipeline.models.errors import ConfigError, ModelError
@@ -172,6 +172,17 @@ def test_a_checkpoint_is_measured_on_each_task_with_that_task_s_adapter(learned:
         found = measuring.measure(learned.second.checkpoint, one, "test", lambda _done, _total: None)
         own = measure(learned.adapter(learned.second, one.name), one, learned.config)
         assert {name: found.metrics[name] for name in own.metrics} == own.metrics, one.name
+
+
+def test_an_adapter_names_its_base_by_a_place_that_stays(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("link").symlink_to(model)
+    encoder = load_encoder("link")
+    train_adapter(encoder, rank=2, seed=7)
+    encoder.save_pretrained("adapter")
+    assert base_of("adapter") == str(model)
 
 
 def test_an_adapter_alone_is_trained_and_a_new_one_changes_no_vector(model: Path) -> None:

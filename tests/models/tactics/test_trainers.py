@@ -18,7 +18,7 @@ from trl.trainer import base_trainer
 
 from pipeline.jobs.specs import GrpoSpec
 from pipeline.models import trainers
-from pipeline.models.errors import CheckpointError, ConfigError, DivergedError
+from pipeline.models.errors import CheckpointError, ConfigError, DivergedError, ModelError
 from pipeline.models.model_files import read_checkpoint
 from pipeline.models.tactics.models import load_model
 from pipeline.models.trainers import GRPOTrainer, ProgressTrainer, SFTTrainer
@@ -185,6 +185,20 @@ def test_an_adapter_is_saved_alone_loads_with_its_base_and_is_trained_further(
     with torch.no_grad():
         assert not torch.allclose(load_model(folder).model.eval()(ids).logits, first)
     assert same(weights(causal), before)
+
+
+def test_an_adapter_does_not_move_to_a_model_that_takes_its_base_s_place(
+    tmp_path: Path, trainer: MakeTrainer, database: DynamicDatabase
+) -> None:
+    base, adapter = tmp_path / "outputs", tmp_path / "adapter"
+    trainer().train(database.repositories[:1], database, tmp_path / "merged")
+    trainer(model_name=base, output_dir=adapter, lora_config=lora()).train(
+        database.repositories[:1], database, tmp_path / "merged"
+    )
+    assert load_model(adapter).base == str(base.resolve())
+    trainer(lr=2e-3).train(database.repositories[:1], database, tmp_path / "merged")
+    with pytest.raises(ModelError, match="names no model that is there"):
+        load_model(adapter)
 
 
 # ---- with a reward

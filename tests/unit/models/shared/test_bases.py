@@ -59,10 +59,14 @@ def test_what_is_no_adapter_is_its_own_base(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("[]", r"adapter_config\.json cannot be read"),
-        ('{"base_model_name_or_path": null}', "does not say which model the adapter was put on"),
+        ('{"base_model_name_or_path": null}', r"names no model that is there \(None\)"),
+        (
+            '{"base_model_name_or_path": "/nowhere"}',
+            r"\(/nowhere\) as the adapter's base: set base_model_name",
+        ),
     ],
 )
-def test_an_adapter_that_does_not_say_its_base_is_named(tmp_path: Path, text: str, message: str) -> None:
+def test_an_adapter_without_its_base_is_named(tmp_path: Path, text: str, message: str) -> None:
     result = adapter(tmp_path / "adapter", model(tmp_path / "base"))
     (result / ADAPTER).write_text(text)
     with pytest.raises(ModelError, match=message):
