@@ -81,20 +81,20 @@ class TransformersLoop:
         candidates = decoding.candidates
         searches = decoding.mode == "beams" and candidates > 1
         given, begun = self._read([prompt.ids for prompt in prompts], beginning, candidates)
-        drawn = {"temperature": decoding.temperature, "top_k": 0} if decoding.mode == "sampling" else {}
+        own: dict[str, Any] = {}
+        if searches:
+            # Ranked by their log-probability, whatever their length.
+            own = {"num_beams": candidates, "length_penalty": 0.0, "output_scores": True}
+        elif decoding.mode == "sampling":
+            own = {"do_sample": True, "temperature": decoding.temperature, "top_k": 0}
         request = GenerationConfig(
             max_new_tokens=most,
             eos_token_id=self.ends,
             pad_token_id=self._pad,
             decoder_start_token_id=getattr(self._model.config, "decoder_start_token_id", None),
-            do_sample=bool(drawn),
-            num_beams=candidates if searches else 1,
             num_return_sequences=candidates,
-            # Ranked by their log-probability, whatever their length.
-            length_penalty=0.0,
             return_dict_in_generate=True,
-            output_scores=searches,
-            **drawn,
+            **own,
         )
         totals = _Totals(len(prompts) * candidates, self.ends, device)
         with torch.random.fork_rng([device] if device.type == "cuda" else []):

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from pipeline.models.errors import LearningError
+from store.text import first_line
 
 AT_ONCE = 16
 """With more requests in a batch, more searches wait for its last answer, and Lean waits for them."""
@@ -102,11 +103,14 @@ class Batching(Generic[Q, A]):
         try:
             result = await asyncio.get_running_loop().run_in_executor(self._thread, self._model, asked)
             answered = list(zip([answer for _, answer in batch], result, strict=True))
-        # The caller gets it; the service continues.
-        except Exception as error:  # noqa: BLE001
+        except asyncio.CancelledError:
+            raise
+        # The caller gets it; the service continues. A panic of a library in Rust, as tokenizers, is no Exception.
+        except BaseException as error:  # noqa: BLE001
             if len(batch) == 1:
                 if not batch[0][1].done():
-                    batch[0][1].set_exception(error)
+                    own = error if isinstance(error, Exception) else RuntimeError(first_line(error))
+                    batch[0][1].set_exception(own)
                 return
         for waiting, one in answered:
             if not waiting.done():

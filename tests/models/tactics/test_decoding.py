@@ -11,6 +11,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 from torch import Tensor
+from transformers.generation import configuration_utils
 
 from pipeline.models.tactics.generate import Loop
 from pipeline.models.tactics.loop import TransformersLoop
@@ -125,19 +126,22 @@ def test_an_answer_does_not_depend_on_what_else_is_in_the_batch(
 
 
 @pytest.mark.parametrize("decoding", [Decoding(3), Decoding(1), Decoding(3, "sampling")])
-def test_the_penalties_that_a_model_brings_along_change_no_answer(
-    models: dict[str, TacticModel], decoding: Decoding
+def test_the_penalties_that_a_model_brings_along_change_no_answer_and_no_setting_is_in_vain(
+    models: dict[str, TacticModel], decoding: Decoding, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = models["causal"]
     loop, prompts, seeds = TransformersLoop(model), prompts_of(model), [1, 2, 3, 4]
     bare = loop.answers(asked(prompts, decoding, seeds), MOST)
     own: Any = model.model.generation_config
+    warnings: list[str] = []
+    monkeypatch.setattr(configuration_utils.logger, "warning_once", warnings.append)
     brought = copy.deepcopy(own)
     brought.update(repetition_penalty=1.9, no_repeat_ngram_size=1, return_dict_in_generate=True)
     cast("Any", model.model).generation_config = brought
     try:
         assert loop.answers(asked(prompts, decoding, seeds), MOST) == bare
         assert model.model.generation_config is brought
+        assert warnings == []
     finally:
         cast("Any", model.model).generation_config = own
 

@@ -18,7 +18,8 @@ class Slow:
 
     loop: asyncio.AbstractEventLoop
 
-    def __init__(self, seconds: float = 0.0) -> None:
+    def __init__(self, seconds: float = 0.0, error: type[BaseException] = ValueError) -> None:
+        self._error = error
         self.batches: list[list[str]] = []
         self.threads: set[str] = set()
         self.works = asyncio.Event()
@@ -32,7 +33,7 @@ class Slow:
         self.threads.add(threading.current_thread().name)
         self.ends.wait(self._seconds)
         if any("bad" in request.state for request in requests):
-            raise ValueError("a bad state")
+            raise self._error("a bad state")
         return [Suggestions((Suggestion(request.state, -1.0),), {}) for request in requests]
 
 
@@ -74,8 +75,13 @@ def test_what_is_asked_while_the_model_works_is_the_next_batch() -> None:
     assert generator.batches == [["a"], ["sb", "sc", "sd"]]
 
 
-def test_a_request_that_fails_fails_alone() -> None:
-    generator = Slow()
+class Panic(BaseException):
+    """As a library in Rust raises it."""
+
+
+@pytest.mark.parametrize(("error", "told"), [(ValueError, ValueError), (Panic, RuntimeError)])
+def test_a_request_that_fails_fails_alone(error: type[BaseException], told: type[Exception]) -> None:
+    generator = Slow(error=error)
 
     async def work() -> list[Any]:
         async with Batching(generator.suggest) as service:
@@ -83,7 +89,8 @@ def test_a_request_that_fails_fails_alone() -> None:
             return [*first, *await ask(service, ["s6"])]
 
     *good, last = run(work)
-    assert isinstance(good.pop(2), ValueError)
+    failed = good.pop(2)
+    assert (type(failed), str(failed)) == (told, "a bad state")
     assert (good, last) == (["s1", "s2", "s4", "s5"], "s6")
     assert len(generator.batches) == 6, "halved until it was alone, and the next one"
 
