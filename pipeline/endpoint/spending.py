@@ -1,15 +1,15 @@
 """The budget of external models and programs: a cap for each UTC day, shared by all processes.
 
 Before a request its maximum cost is reserved, afterwards the real amount is booked. Both are lines of an append-only
-ledger with a file for each day, written under a lock. An unsettled reservation (the process was killed: the endpoint
-may have answered, and will charge) counts in full. Money counts on the day of its reservation.
+ledger with a file for each day, written under a lock; each has the day's total with it. An unsettled reservation (the
+process was killed: the endpoint may have answered, and will charge) counts in full. Money counts on the day of its
+reservation.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import uuid
 from collections.abc import Callable, Iterator
@@ -25,6 +25,8 @@ from store.files import lock, sync
 _log = logging.getLogger(__name__)
 # Sums of many small amounts are not exact.
 _ROUNDING_USD = 1e-9
+_END = 1 << 16
+"""Bytes at a file's end with its last whole line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class Reservation:
 
     id: str
     day: str
+    usd: float | None
 
 
 class Spending:
@@ -67,17 +70,19 @@ class Spending:
             SpendingError: the ledger cannot be read or written.
         """
         at = self._now().astimezone(UTC)
-        reservation = Reservation(uuid.uuid4().hex, at.date().isoformat())
+        reservation = Reservation(uuid.uuid4().hex, at.date().isoformat(), usd)
         if self._ledger is None:
             return reservation
         with self._locked(reservation.day) as descriptor:
+            spent = _total(descriptor)
             if self.cap_usd is not None and usd is not None:
-                self._check(descriptor, usd, at)
+                self._check(spent, usd, at)
             line = {
                 "kind": "reserved",
                 "id": reservation.id,
                 "at": at.isoformat(),
                 "usd": usd,
+                "total": spent + (usd or 0.0),
                 "spender": spender,
             }
             self._append(descriptor, line)
@@ -93,11 +98,12 @@ class Spending:
             return
         at = self._now().astimezone(UTC).isoformat()
         with self._locked(reserved.day) as descriptor:
-            self._append(descriptor, {"kind": "booked", **asdict(usage), "id": reserved.id, "at": at})
+            spent = max(0.0, _total(descriptor) + (usage.usd or 0.0) - (reserved.usd or 0.0))
+            line = {"kind": "booked", **asdict(usage), "total": spent, "id": reserved.id, "at": at}
+            self._append(descriptor, line)
 
-    def _check(self, descriptor: int, usd: float, at: datetime) -> None:
+    def _check(self, spent: float, usd: float, at: datetime) -> None:
         assert self.cap_usd is not None
-        spent = _total(descriptor)
         if spent + usd <= self.cap_usd + _ROUNDING_USD:
             return
         frees_at = datetime(at.year, at.month, at.day, tzinfo=UTC) + timedelta(days=1)
@@ -145,15 +151,12 @@ def file_of(ledger: Path, day: str) -> Path:
 
 
 def _total(descriptor: int) -> float:
-    """Return the amount in a day's file, in US dollars: the last line of each request counts."""
-    amounts: dict[str, float] = {}
-    with os.fdopen(os.dup(descriptor), "rb") as file:
-        file.seek(0)
-        for line in file:
-            try:
-                read = json.loads(line)
-                amounts[str(read["id"])] = float(read["usd"] or 0.0)
-            except (ValueError, KeyError, TypeError):
-                # A truncated line settles nothing; a truncated reservation's request was never sent.
-                _log.warning("a damaged line of the ledger is passed over: %r", line[:200])
-    return math.fsum(amounts.values())
+    """Return the amount in a day's file, in US dollars: that of its last whole line."""
+    size = os.fstat(descriptor).st_size
+    for line in reversed(os.pread(descriptor, _END, max(0, size - _END)).splitlines()):
+        try:
+            return float(json.loads(line)["total"])
+        except (ValueError, KeyError, TypeError):
+            # A truncated line settles nothing; a truncated reservation's request was never sent.
+            _log.warning("a damaged line of the ledger is passed over: %r", line[:200])
+    return 0.0

@@ -109,6 +109,20 @@ def test_a_torn_last_line_swallows_nothing(ledger: Path) -> None:
     assert [line[:1] for line in file_of(ledger, DAY).read_text().splitlines()] == ["{"] * 3
 
 
+def test_a_long_day_is_not_read_again_for_each_request(ledger: Path) -> None:
+    today = spending(ledger, cap_usd=1000.0)
+    for _ in range(400):
+        today.book(today.reserve(1.0), Usage(usd=0.25))
+    path = file_of(ledger, DAY)
+    assert (
+        json.loads(path.read_text().splitlines()[-1])["total"] == pytest.approx(spent_usd(ledger, DAY)) == 100
+    )
+    lines = path.read_bytes()
+    path.write_bytes(b"x" * len(lines[: -(1 << 16)]) + lines[-(1 << 16) :])
+    with pytest.raises(SpendingCapError, match=r"\$100.0000 are spent"):
+        today.reserve(901.0)
+
+
 def test_the_ledger_is_only_appended_to_and_only_its_owner_reads_it(ledger: Path) -> None:
     today = spending(ledger)
     reserved = today.reserve(1.0, spender="org/model")
