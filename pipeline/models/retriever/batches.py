@@ -58,12 +58,10 @@ def read_examples(path: Path, corpus: Corpus) -> tuple[Example, ...]:
     """Return the steps of a split file with a premise of the corpus, in its order: others teach and measure nothing.
 
     Raises:
-        DatasetError: the file is missing, is no split file, or has a theorem of a file the corpus lacks;
-        NothingToLearnError: it has no theorem.
+        DatasetError: the file is missing, is no split file, or has a theorem of a file the corpus lacks.
     """
     steps: list[Example] = []
-    read = 0
-    for proved in theorems(path):
+    for read, proved in enumerate(theorems(path)):
         if corpus.file(proved.file_path) is None:
             # No premise would be accessible to it.
             raise DatasetError(
@@ -71,9 +69,6 @@ def read_examples(path: Path, corpus: Corpus) -> tuple[Example, ...]:
                 f"{corpus.source}. Export the dataset again, or add a line without premises for the file"
             )
         steps += _steps(proved, corpus)
-        read += 1
-    if read == 0:
-        raise NothingToLearnError(f"{path} has no theorem. Export the dataset again once theorems are traced")
     return tuple(steps)
 
 
@@ -238,13 +233,10 @@ class Batches:
         config: RetrieverConfig,
     ) -> None:
         """Args:
-            corpus: the premises.
-            examples: the steps to learn.
-            tokens: makes ids of texts.
-            config: sizes, negatives, lengths, seed, and the loss of the labels.
-
-        Raises:
-            DatasetError: there is no pair.
+        corpus: the premises.
+        examples: the steps to learn, at least one, each with a premise.
+        tokens: makes ids of texts.
+        config: sizes, negatives, lengths, seed, and the loss of the labels.
         """
         self.corpus = corpus
         self.examples = examples
@@ -259,11 +251,6 @@ class Batches:
             (number, positive) for number, example in enumerate(examples) for positive in example.positives
         ]
         """The place of a step, and one of its premises."""
-        if not self.pairs:
-            raise DatasetError(
-                f"no step of the dataset uses a premise of {corpus.source}, so there is nothing to learn. Is the "
-                "corpus of the same export?"
-            )
         # A small task has fewer pairs than a step takes.
         self.batch_size = min(config.batch_size, len(self.pairs))
         whole = len(self.pairs) // self.batch_size
@@ -373,14 +360,16 @@ def read_lesson(dataset: Path, config: RetrieverConfig, *, learned: Path | None 
     that leaves a batch.
 
     Raises:
-        DatasetError: a dataset cannot be used.
+        DatasetError: a dataset cannot be used. NothingToLearnError: no step uses a premise.
     """
     corpus = Corpus(dataset / "corpus.jsonl")
-    train = read_examples(dataset / config.split / "train.json", corpus)
-    try:
-        val = read_examples(dataset / config.split / "val.json", corpus)
-    except NothingToLearnError:
-        val = ()
+    path = dataset / config.split / "train.json"
+    train, val = (read_examples(split, corpus) for split in (path, path.with_name("val.json")))
+    if not train:
+        raise NothingToLearnError(
+            f"no step of {path} uses a premise of {corpus.source}, so there is nothing to learn. Export the dataset "
+            "again once theorems are traced"
+        )
     if learned is not None:
         before = Corpus(learned / "corpus.jsonl")
         known = {

@@ -151,11 +151,12 @@ def measure(
     if not isinstance(model, Retriever):
         model = load_retriever(model, device=config.device, config=config)
     corpus = Corpus(task.dataset / "corpus.jsonl")
-    asked = read_examples(task.dataset / config.split / f"{split}.json", corpus)
+    path = task.dataset / config.split / f"{split}.json"
+    asked = read_examples(path, corpus)
     if not asked:
         raise NothingToLearnError(
-            f"no step uses a premise of {corpus.source}, so there is nothing to measure. Is the corpus of the same "
-            "export?"
+            f"no step of {path} uses a premise of {corpus.source}, so there is nothing to measure. Export the dataset "
+            "again once theorems are traced"
         )
     vectors = model.premises(corpus, indices)
     own = model.rank(vectors, asked_of(asked, corpus), RETRIEVED, lambda done: on_batch(done, len(asked)))

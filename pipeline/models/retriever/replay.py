@@ -15,7 +15,6 @@ from dataclasses import replace
 import numpy as np
 
 from pipeline.models.datasets import TaskData
-from pipeline.models.errors import NothingToLearnError
 from pipeline.models.replay import chosen, random_numbers
 from pipeline.models.retriever.batches import (
     Batch,
@@ -72,11 +71,7 @@ def draw(
 def _chosen(task: TaskData, most: int, config: RetrieverConfig) -> Lesson:
     """Return at most `most` steps of a task's training split, drawn uniformly, in order, with their premises."""
     corpus = Corpus(task.dataset / "corpus.jsonl")
-    try:
-        known = read_examples(task.dataset / config.split / "train.json", corpus)
-    except NothingToLearnError:
-        known = ()
-    examples = chosen(known, most, config.seed)
+    examples = chosen(read_examples(task.dataset / config.split / "train.json", corpus), most, config.seed)
     sampler = NegativeSampler(
         corpus,
         negatives=_AROUND * config.num_negatives,

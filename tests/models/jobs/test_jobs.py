@@ -549,7 +549,7 @@ def _refused(model: ModelKind, root: Path) -> list[Refused]:
     return [
         *found,
         Refused("bad_config", True, "is lr meant?", changes={"config": {"lrr": 1.0}}),
-        Refused("bad_dataset", True, "train.json has no theorem", "Empty"),
+        Refused("bad_dataset", True, "train.json uses a premise", "Empty"),
         Refused("bad_dataset", True, "in a circle", "Circle"),
         Refused("bad_dataset", True, "uses a premise", "Bare"),
         Refused("disk", False, changes={"chain": str(root / "file")}),

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-from pipeline.models.errors import DatasetError
 from pipeline.models.retriever.batches import (
     Batch,
     Batches,
@@ -265,8 +264,3 @@ def test_gradients_are_not_accumulated_from_one_epoch_into_the_next(dataset: Pat
     made = batches(dataset, batch_size=4, accumulate_grad_batches=5)
     whole = len(made.pairs) // 4
     assert (made.accumulate, made.steps_per_epoch) == (5, whole - whole % 5)
-
-
-def test_a_dataset_without_a_pair_is_refused(dataset: Path) -> None:
-    with pytest.raises(DatasetError, match=r"no step of the dataset uses a premise of .*corpus\.jsonl"):
-        made_of(Corpus(dataset / "corpus.jsonl"), [])

@@ -25,7 +25,7 @@ from pipeline.models.retriever.config import TrainingConfig
 from pipeline.models.retriever.encoder import byte_ids, load_encoder, load_tokens
 from pipeline.models.trainers import RetrievalTrainer
 from store.leandojo import DynamicDatabase, Repository
-from tests.support.retrieval import small_config, write_dataset
+from tests.support.retrieval import small_config, step, theorem, write_dataset
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -127,7 +127,9 @@ def test_a_call_that_is_repeated_makes_nothing_twice_and_one_more_repository_beg
     assert again.parent == third.checkpoint, "learned again with other settings"
 
 
-def test_a_repository_without_a_theorem_to_learn_is_said_and_the_others_go_on(
+@pytest.mark.parametrize("content", [[], [theorem("t", 99, step("simp", "⊢ a"))]])
+def test_a_repository_without_a_step_to_learn_is_said_and_the_others_go_on(
+    content: list[Any],
     tmp_path: Path,
     database: DynamicDatabase,
     trainer: Callable[..., RetrievalTrainer],
@@ -139,12 +141,14 @@ def test_a_repository_without_a_theorem_to_learn_is_said_and_the_others_go_on(
     def exporting(repositories: Any, output_path: Path, **given: Any) -> None:
         export(repositories, output_path, **given)
         if len(repositories) == 1:
-            (output_path / "random" / "train.json").write_text("[]")
+            path = json.loads((output_path / "corpus.jsonl").read_text().splitlines()[0])["path"]
+            written = [{**one, "file_path": path} for one in content]
+            (output_path / "random" / "train.json").write_text(json.dumps(written))
 
     monkeypatch.setattr(database, "export_merged_data", exporting)
     [second] = trainer().train(database.repositories[:2], database, tmp_path / "data")
     assert (second.task, second.parent) == (f"https://example.org/demo/bee@{'2' * 40}", None)
-    assert "train.json has no theorem" in capsys.readouterr().out
+    assert "there is nothing to learn" in capsys.readouterr().out
 
 
 def test_several_gpus_are_refused_where_no_program_can_be_started_again(
