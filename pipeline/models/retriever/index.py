@@ -1,10 +1,11 @@
 """The embeddings of premises on disk, and the exact search for the best of them.
 
-    <folder>/<weights>-<length>-<block>.npy    records: the SHA-256 of a document, and its vector, float32
+    <folder>/<weights>-<pooling>-<length>-<block>.npy    records: the SHA-256 of a document, and its vector, float32
 
-A file has the name of its encoder's weights, of the tokens of the longest document, and of its own documents. Vectors
-of a GPU in bfloat16 and of a CPU in float32 lie side by side: their cosines differ by some thousandths, and a server
-without a GPU need not embed again after training. Files are written whole, by one process at a time, and never changed.
+A file has the name of its encoder's weights and pooling, of the tokens of the longest document, and of its own
+documents. Vectors of a GPU in bfloat16 and of a CPU in float32 lie side by side: their cosines differ by some
+thousandths, and a server without a GPU need not embed again after training. Files are written whole, by one process at
+a time, and never changed.
 
 A search computes scores, applies the accessibility mask, then takes the k highest, ties to the lower index. No
 approximation: a pass over 180,000 vectors costs less than the query's own embedding. The mask is applied before
@@ -33,6 +34,7 @@ from pipeline.models.model_files import read_checkpoint
 from pipeline.models.retriever.config import RetrieverConfig
 from pipeline.models.retriever.corpus import Corpus
 from pipeline.models.retriever.encoder import (
+    POOLING,
     Encoder,
     Texts,
     Tokens,
@@ -57,7 +59,8 @@ def stored_vectors(retriever: Retriever, documents: Sequence[str], folder: Path)
         LearningError: the disk refused, and whole blocks stay; or a file is damaged.
         DivergedError: an embedding is not finite; its block is not written.
     """
-    place = folder / f"{retriever.weights}-{retriever.document_length}"
+    pooling = getattr(retriever.encoder.config, POOLING)
+    place = folder / f"{retriever.weights}-{pooling}-{retriever.document_length}"
     keys = [hashlib.sha256(document.encode("utf-8", "surrogatepass")).digest() for document in documents]
     texts = dict(zip(keys, documents, strict=True))
     try:

@@ -24,7 +24,7 @@ from pipeline.models.retriever.encoder import (
     query_ids,
     save_encoder,
 )
-from pipeline.models.retriever.index import embed_texts
+from pipeline.models.retriever.index import embed_texts, load_retriever, stored_vectors
 from pipeline.models.retriever.learning import learn, measure
 from tests.support.tiny_models import make_tiny_causal, make_tiny_classifier, make_tiny_seq2seq
 
@@ -80,6 +80,14 @@ def test_a_sentence_encoder_pools_as_its_own_files_say(
     found = embed_texts(load_encoder(bert), load_tokens(bert), TEXTS, 64)
     for text, vector in zip(TEXTS, found, strict=True):
         assert torch.allclose(vector, of_transformers(bert, text, pooling), atol=1e-5)
+
+
+def test_embeddings_of_another_pooling_of_the_same_weights_are_others(bert: Path, tmp_path: Path) -> None:
+    stored_vectors(load_retriever(bert, device="cpu"), TEXTS, tmp_path / "index")
+    sentence_transformer(bert, "Transformer", "Pooling", pooling_mode_cls_token=True)
+    retriever = load_retriever(bert, device="cpu")
+    found = torch.from_numpy(stored_vectors(retriever, TEXTS, tmp_path / "index"))
+    assert torch.allclose(found, retriever.embed(TEXTS), atol=1e-5)
 
 
 @pytest.mark.parametrize("pooling", ["last", "mean"])
