@@ -155,7 +155,7 @@ class _Training:
         if due is None:
             return
         identity, refused = due
-        again = f" again, with another seed: what came of it was refused {_times(refused)}" if refused else ""
+        again = " again, with another seed: what came of it was refused" if refused else ""
         yield from self._jobs(
             identity,
             repo,
@@ -192,7 +192,7 @@ class _Training:
             json.dumps(self._config),
             grpo.spec().model_dump_json(),
             str(trace.seq),
-            *_refusals(checkpoints),
+            f"refused {len(checkpoints)}",
         )
         if not self._is_ready(identity):
             return
@@ -285,7 +285,7 @@ class _Training:
             self._parent or "",
             json.dumps(self._config),
             str(trace.seq),
-            *_refusals(same),
+            f"refused {len(same)}",
         )
         return (identity, len(same)) if self._is_ready(identity) and self._is_new(trace, since) else None
 
@@ -381,18 +381,9 @@ class _Training:
         )
 
 
-def _refusals(refused: Sequence[Learned]) -> tuple[str, ...]:
-    """Return the part of a training's id for its refusals."""
-    return (f"refused {len(refused)}",) if refused else ()
-
-
 def _by_rewards(learned: Learned) -> bool:
     # A job's id begins with its kind.
     return learned.job.startswith(f"{_REWARDS}-")
-
-
-def _times(number: int) -> str:
-    return "once" if number == 1 else f"{number} times"
 
 
 def _called(model: ModelKind) -> str:

@@ -206,7 +206,7 @@ def test_what_was_refused_is_tried_again_with_another_seed_with_more_theorems_or
     world.learn(refused, "b", at=traced, promote=False)
     again = due()
     assert asked(again, TrainSpec) == asked(refused, TrainSpec).model_copy(update={"refused": 1})
-    assert again.describes.endswith("again, with another seed: what came of it was refused once")
+    assert again.describes.endswith("again, with another seed: what came of it was refused")
     world.learn(again, "c", at=traced, promote=False)
     assert world.plan().due == (), "[train] tries is 2"
     newer = world.trace(TWO, number=2, n_files=16, seed=1)
