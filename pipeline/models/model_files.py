@@ -22,7 +22,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.models.curve import CURVE
-from pipeline.models.errors import CheckpointError, disk_reason, flaw_of
+from pipeline.models.errors import CheckpointError, LearningError, disk_reason, flaw_of
 from store.files import folder_written_whole
 
 DESCRIPTION = "checkpoint.json"
@@ -191,13 +191,12 @@ def new_folder(place: Path, failed: tuple[str, str]) -> Iterator[Path]:
     Raises:
         CheckpointError: the disk refused; it says `failed` (message, remedy).
     """
-    # Not at the top: the daemon imports this module, and has no safetensors.
-    from safetensors import SafetensorError
-
     try:
         with folder_written_whole(place) as new:
             yield new
-    except (OSError, SafetensorError, CheckpointError) as error:
+    except LearningError:
+        raise
+    except Exception as error:  # the libraries have names of their own for a full disk
         raise CheckpointError(f"{failed[0]} ({disk_reason(error)}). {failed[1]}") from error
 
 

@@ -10,7 +10,6 @@ one. A saved step counts once it is completely on the disk; then the earlier one
 from __future__ import annotations
 
 import abc
-import errno
 import gc
 import importlib
 import json
@@ -25,7 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import torch
-from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainerState, TrainingArguments
 from transformers.integrations.integration_utils import (
     TensorBoardCallback,
@@ -64,8 +62,6 @@ CHECKPOINTING = next(
 )
 _WHOLE = "whole"
 _WATCHED = ("loss", "grad_norm", "eval_loss")
-_REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
-"""A disk's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +171,7 @@ class Training(abc.ABC, Generic[C]):
         """Write the model, its tokenizer and the curve of its training into a folder, made if need be.
 
         Raises:
-            OSError, SafetensorError: the disk refused.
+            Exception: the disk refused; each library has a name of its own for that.
         """
         with quiet_libraries():
             self.model.save_pretrained(str(folder))
@@ -225,21 +221,15 @@ class Training(abc.ABC, Generic[C]):
                 # Its own choice is beside the saves, which are removed in the end.
                 callback.logging_dir = str(folder)
         with quiet_libraries(), _own_run(reports.trackers), thread:
-            try:
+            with _saving(saves.folder):
                 begun = _newest_whole(saves.folder)
-                if begun is not None and _has_ended(begun):
-                    # transformers would take one more step, unless the run ended with an epoch.
-                    trainer.args.num_train_epochs, trainer.args.max_steps = 0, -1
-                with preemption.region(any_of):
-                    trainer.train(resume_from_checkpoint=None if begun is None else str(begun))
-                saving.wait()
-            except (OSError, RuntimeError, SafetensorError) as error:
-                if not _is_disk_error(error):
-                    raise
-                raise CheckpointError(
-                    f"{saves.folder} cannot be written ({disk_reason(error)}). Make room, then run it again: it "
-                    "continues from the last step that was saved"
-                ) from error
+            if begun is not None and _has_ended(begun):
+                # transformers would take one more step, unless the run ended with an epoch.
+                trainer.args.num_train_epochs, trainer.args.max_steps = 0, -1
+            trainer._save_checkpoint = _saving(saves.folder)(trainer._save_checkpoint)
+            with preemption.region(any_of):
+                trainer.train(resume_from_checkpoint=None if begun is None else str(begun))
+            saving.wait()
         check_finite(trainer.model)
         meet()  # another process may still read the best weights, which go with the run
         self.curve = Curve.of_history(trainer.state.log_history)
@@ -384,11 +374,12 @@ class _SaveCallback(TrainerCallback):  # type: ignore[misc]
         """Wait until the last save is on the disk.
 
         Raises:
-            OSError: the disk refused.
+            CheckpointError: the disk refused.
         """
         flushing, self._flushing = self._flushing, None
         if flushing is not None:
-            flushing.result()
+            with _saving(self._saves.folder):
+                flushing.result()
 
     def on_train_begin(
         self,
@@ -478,10 +469,13 @@ def _has_ended(saved: Path) -> bool:
     return bool(_state_of(saved).stateful_callbacks["TrainerControl"]["args"]["should_training_stop"])
 
 
-def _is_disk_error(error: BaseException) -> bool:
-    if isinstance(error, OSError):
-        # A reward or a tracker may have lost a connection.
-        return error.errno in _REFUSALS
-    # PyTorch turns a disk error on its own files into a RuntimeError.
-    said = str(error)
-    return isinstance(error, SafetensorError) or "StreamWriter" in said or "inline_container" in said
+@contextmanager
+def _saving(folder: Path) -> Iterator[None]:
+    """Turn an error of the disk, by whatever name a library gives it, into a CheckpointError."""
+    try:
+        yield
+    except Exception as error:
+        raise CheckpointError(
+            f"{folder} cannot be written ({disk_reason(error)}). Make room, then run it again: it continues from the "
+            "last step that was saved"
+        ) from error

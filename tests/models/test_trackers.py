@@ -82,6 +82,8 @@ def test_a_run_of_w_and_b_ends_with_its_training_unless_the_caller_began_it(
 
         def add_callback(self, _callback: Any) -> None: ...
 
+        def _save_checkpoint(self) -> None: ...
+
         def train(self, **_: Any) -> None:
             wandb.run = wandb.run or "of the training"
 

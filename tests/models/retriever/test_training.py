@@ -226,15 +226,27 @@ def test_a_job_that_is_to_make_way_while_ewc_estimates_does_so_and_learns_nothin
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        RuntimeError("basic_ios::clear: iostream error"),  # PyTorch's
+        Exception("No space left on device (os error 28)"),  # a tokenizer's
+    ],
+)
 def test_a_preempted_run_that_cannot_be_saved_fails_and_does_not_yield(
-    tmp_path: Path, tasks: list[TaskData], model: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    tasks: list[TaskData],
+    model: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    refusal: Exception,
 ) -> None:
     def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+        raise refusal
 
     monkeypatch.setattr(torch, "save", full)
     monkeypatch.setattr(preemption, "wanted", lambda: True)
-    with pytest.raises(CheckpointError, match="No space left on device"):
+    with pytest.raises(CheckpointError, match=r"cannot be written .*Make room"):
         run(tasks[0], small_config(model, against_forgetting="none"), tmp_path / "run")
 
 
