@@ -30,13 +30,13 @@ def checked_address(base_url: str, *, example: str = "https://api.example.org/v1
 
 
 def private_address(base_url: str, *, example: str = "https://api.example.org/v1") -> str:
-    """Return the same of an address that keeps a key private.
+    """Return the same of an address that keeps a key private: https, or this machine.
 
     Raises:
         ValueError: as `checked_address`, or it does not.
     """
     address = checked_address(base_url, example=example)
-    if not is_private(address):
+    if urlsplit(address).scheme != "https" and not is_local(address):
         raise ValueError("would send the key unencrypted; write its https address")
     return address
 
@@ -53,8 +53,3 @@ def is_local(base_url: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def is_private(base_url: str) -> bool:
-    """Return whether an endpoint's address keeps a key private: https, or this machine."""
-    return urlsplit(base_url).scheme == "https" or is_local(base_url)

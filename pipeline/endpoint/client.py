@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import NoReturn
 from urllib.parse import urlsplit
 
-from pipeline.endpoint.address import checked_address, is_local, is_private, requests_url
+from pipeline.endpoint.address import checked_address, is_local, private_address, requests_url
 from pipeline.endpoint.answers import PaidAnswers
 from pipeline.endpoint.credentials import read_key
 from pipeline.endpoint.dialect import (
@@ -150,18 +150,13 @@ class ChatClient:
                 cannot be kept.
             CredentialError: the key cannot be used. SpendingError: the cap cannot be enforced.
         """
+        key = read_key(KeyPlace(endpoint.credential, endpoint.key_variable))
         try:
-            checked_address(endpoint.base_url)
+            (private_address if key else checked_address)(endpoint.base_url)
         except ValueError as error:
             raise EndpointError(f"base_url {error}", "bad_request") from None
         if not endpoint.model:
             raise EndpointError(f"no model is named for {endpoint.base_url}; set model", "bad_request")
-        key = read_key(KeyPlace(endpoint.credential, endpoint.key_variable))
-        if key and not is_private(endpoint.base_url):
-            raise EndpointError(
-                f"{endpoint.base_url} would get the key unencrypted; use its https address, or no key",
-                "bad_request",
-            )
         self.endpoint = endpoint
         self._url = requests_url(endpoint.base_url)
         self._key = key
