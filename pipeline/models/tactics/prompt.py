@@ -207,10 +207,6 @@ class Prompts:
         """Return the messages for a state as the model's template takes them, cut to fit. For kind "causal"."""
         return self._turns(messages(*self.fitted(state, premises)))
 
-    def text(self, state: str, premises: Sequence[str] = ()) -> str:
-        """Return the prompt of `ids` as text, cut to fit."""
-        return self._text(*self.fitted(state, premises))
-
     def ids(self, state: str, premises: Sequence[str] = ()) -> list[int]:
         """Return the prompt's tokens: at most `max_length`, for any state."""
         result = self._ids(state, premises)

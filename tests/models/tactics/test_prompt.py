@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,10 @@ def prompts(
     return Prompts(tokenizer, "seq2seq" if encoder_decoder else "causal", max_length=length)
 
 
+def text_of(built: Prompts, state: str, premises: Sequence[str] = ()) -> str:
+    return built._text(*built.fitted(state, premises))
+
+
 def test_a_chat_model_is_asked_by_its_own_template(chat: PreTrainedTokenizerBase) -> None:
     built = prompts(chat)
     turns = [{"role": "system", "content": SYSTEM}, {"role": "user", "content": STATE}]
@@ -50,16 +55,16 @@ def test_a_chat_model_is_asked_by_its_own_template(chat: PreTrainedTokenizerBase
         turns, add_generation_prompt=True, tokenize=True, return_dict=True
     )
     assert built.ids(STATE) == encoded["input_ids"]
-    assert chat.decode(built.ids(STATE)) == built.text(STATE)
-    assert built.text(STATE).endswith(f"{STATE}<|im_end|>\n<|im_start|>assistant\n")
+    assert chat.decode(built.ids(STATE)) == text_of(built, STATE)
+    assert text_of(built, STATE).endswith(f"{STATE}<|im_end|>\n<|im_start|>assistant\n")
 
 
 def test_a_model_without_a_template_gets_the_same_messages_under_headings(
     plain: PreTrainedTokenizerBase,
 ) -> None:
     built = prompts(plain)
-    assert built.text(STATE) == f"### System\n{SYSTEM}\n\n### User\n{STATE}\n\n### Assistant\n"
-    assert built.ids(STATE) == plain(built.text(STATE))["input_ids"]
+    assert text_of(built, STATE) == f"### System\n{SYSTEM}\n\n### User\n{STATE}\n\n### Assistant\n"
+    assert built.ids(STATE) == plain(text_of(built, STATE))["input_ids"]
 
 
 def test_a_template_without_a_system_turn_gets_everything_from_the_user(
@@ -72,7 +77,7 @@ def test_a_template_without_a_system_turn_gets_everything_from_the_user(
     try:
         built = prompts(chat)
         assert built.conversation(STATE) == [{"role": "user", "content": f"{SYSTEM}\n\n{STATE}"}]
-        assert SYSTEM in built.text(STATE)
+        assert SYSTEM in text_of(built, STATE)
         chat.chat_template = "{{ raise_exception('never') }}"
         with pytest.raises(ModelError, match=r"takes no user message \(never\)"):
             prompts(chat)
@@ -90,8 +95,8 @@ def test_premises_stand_before_the_state_with_the_nearest_one_next_to_it() -> No
 
 def test_an_encoder_decoder_gets_reprovers_input(byt5: PreTrainedTokenizerBase) -> None:
     built = prompts(byt5, encoder_decoder=True)
-    assert built.text(STATE, PREMISES) == f"{PREMISES[1]}\n\n{PREMISES[0]}\n\n{STATE}"
-    assert built.ids(STATE, PREMISES) == byt5(built.text(STATE, PREMISES))["input_ids"]
+    assert text_of(built, STATE, PREMISES) == f"{PREMISES[1]}\n\n{PREMISES[0]}\n\n{STATE}"
+    assert built.ids(STATE, PREMISES) == byt5(text_of(built, STATE, PREMISES))["input_ids"]
 
 
 def test_a_premise_that_does_not_fit_is_left_out_and_the_next_one_tried(
@@ -118,7 +123,9 @@ def test_one_long_premise_takes_no_room_from_the_others(chat: PreTrainedTokenize
 
 
 def test_a_count_of_goals_and_marks_are_no_part_of_a_state(chat: PreTrainedTokenizerBase) -> None:
-    assert prompts(chat).text(f"2 goals\n{STATE}\n\n⊢ <a>q</a>") == prompts(chat).text(f"{STATE}\n\n⊢ q")
+    assert text_of(prompts(chat), f"2 goals\n{STATE}\n\n⊢ <a>q</a>") == text_of(
+        prompts(chat), f"{STATE}\n\n⊢ q"
+    )
     assert without_marks("rw [<a>And.comm</a>]") == "rw [And.comm]"
 
 
@@ -195,7 +202,7 @@ def test_no_state_makes_a_prompt_longer_than_the_model_takes(
     for state in states:
         length = len(built.ids(state, ["theorem a : p"] * 50))
         assert 220 <= length <= 260
-        assert CUT in built.text(state)
+        assert CUT in text_of(built, state)
 
 
 def test_what_is_cut_are_premises_then_later_goals_then_the_oldest_hypotheses(

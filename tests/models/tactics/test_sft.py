@@ -62,8 +62,8 @@ def test_the_loss_is_on_the_tactic_and_its_end_mark_alone(training: Training, sa
             "<|pad|>", ""
         )
     assert learned == {
-        "exact h<|im_end|>": found.prompts.text("h : p\n⊢ p"),
-        f"{MULTI_LINE}<|im_end|>": found.prompts.text("⊢ q"),
+        "exact h<|im_end|>": found.tokenizer.decode(found.prompts.ids("h : p\n⊢ p")),
+        f"{MULTI_LINE}<|im_end|>": found.tokenizer.decode(found.prompts.ids("⊢ q")),
     }
     assert all(text.startswith(f"<|im_start|>system\n{SYSTEM}") for text in learned.values())
 
@@ -175,7 +175,7 @@ def test_a_model_without_a_chat_template_keeps_the_one_of_its_training(
     assert f"{plain} has no chat template: it gets plain text" in caplog.text
     made.write(tmp_path / "written")
     caplog.clear()
-    assert load_model(tmp_path / "written").prompts.text("⊢ p") == made.found.prompts.text("⊢ p")
+    assert load_model(tmp_path / "written").prompts.ids("⊢ p") == made.found.prompts.ids("⊢ p")
     assert "no chat template" not in caplog.text
 
 
