@@ -57,6 +57,8 @@ _GOALS = 9
 """Separates this stream of random numbers from others of the same seed."""
 _CLOSED = "closed.json"
 """In the folder of a run's saves: whether a finisher closes each goal."""
+_COLUMNS = ("theorem", "path", "start", "url", "commit")
+"""Of a goal's row, for a reward."""
 _MOST_SILENT = 0.95
 _MEASURES = {
     "reward": "reward",
@@ -82,20 +84,11 @@ def goals_of(rows: Sequence[Row]) -> Sequence[Row]:
 
 def prompts_of(goals: Sequence[Row], found: TacticModel) -> list[dict[str, Any]]:
     """Return goals as TRL's prompts, with the columns for a reward."""
-    return [
-        {"prompt": found.prompts.conversation(goal.state, goal.premises), **_columns(goal)} for goal in goals
-    ]
+    return [{"prompt": found.prompts.conversation(one.state, one.premises), **_columns(one)} for one in goals]
 
 
 def _columns(goal: Row) -> dict[str, Any]:
-    return {
-        "problem": goal.state,
-        "theorem": goal.theorem,
-        "path": goal.path,
-        "start": None if goal.start is None else list(goal.start),
-        "url": goal.url,
-        "commit": goal.commit,
-    }
+    return {"problem": goal.state, **{name: getattr(goal, name) for name in _COLUMNS}}
 
 
 class RewardTraining(FineTuning):
@@ -241,12 +234,12 @@ def _beyond_finishers(
     kept = run / _CLOSED
     closed: list[bool] = of_first(json.loads(kept.read_bytes()) if is_first() and kept.exists() else [])
     while len(closed) < len(goals) and (most is None or closed.count(False) < most):
-        part = goals[len(closed) : len(closed) + _JUDGED_TOGETHER]
+        part = goals[len(closed) : len(closed) + _JUDGED_TOGETHER] if is_first() else ()
         asked = [CompletionRow(one.state, tactic, _columns(one)) for one in part for tactic in FINISHERS]
         closes = [one == "closed" for one in lean.judge(asked)]
-        found = [any(closes[at : at + len(FINISHERS)]) for at in range(0, len(closes), len(FINISHERS))]
-        # Near a time limit processes get different answers, but must learn from the same goals.
-        closed += of_first(found)
+        closed += of_first(
+            [any(closes[at : at + len(FINISHERS)]) for at in range(0, len(closes), len(FINISHERS))]
+        )
         if is_first():
             run.mkdir(parents=True, exist_ok=True)
             write_whole(kept, json.dumps(closed))

@@ -200,17 +200,19 @@ def test_a_goal_is_judged_once_in_a_run_however_often_that_is_stopped(
             rewarded(lean, batch_size=6, num_generations=2).fit(ROWS, saves)
 
 
-def test_processes_that_judge_differently_learn_from_the_first_ones_goals(
+def test_of_several_processes_the_first_one_judges_for_all(
     rewarded: Begin, lean: LeanReward, saves: Saves, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    told = iter([[], [True, False]])
+    monkeypatch.setenv("RANK", "1")
     monkeypatch.setattr(distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(
-        distributed,
-        "broadcast_object_list",
-        lambda box, src: box.__setitem__(src, box[src] and [True, False]),
+        distributed, "broadcast_object_list", lambda box, src: box.__setitem__(src, next(told))
     )
+    in_process(monkeypatch, replace(LEAN, tactics={(goal, "assumption"): [] for goal in ("p", "q")}))
     with pytest.raises(NothingToLearnError, match="1 goals that no finisher closes, of 2,"):
         rewarded(lean, batch_size=6, num_generations=2).fit(ROWS, saves)
+    assert lean._pool is None, "no Lean of its own"
 
 
 def test_too_few_goals_for_a_reward_of_ones_own_are_no_finishers_fault(rewarded: Begin, saves: Saves) -> None:
