@@ -27,8 +27,6 @@ from pipeline.models.model_files import (
 )
 from store.events.models import ModelKind
 
-_OF_ENCODERS = ("modules.json", "*_Pooling/config.json", "sentence_bert_config.json")
-"""sentence-transformers' files with a retriever's pooling."""
 _BY_ARCHITECTURE: Mapping[str, ModelKind] = {
     "ForSequenceClassification": "progress",
     "ForCausalLM": "tactics",
@@ -116,5 +114,5 @@ def add(
 
 
 def _files(folder: Path) -> set[str]:
-    result = (path for pattern in (*MODEL_FILES, *_OF_ENCODERS) for path in folder.glob(pattern))
+    result = (path for pattern in MODEL_FILES for path in folder.glob(pattern))
     return {path.relative_to(folder).as_posix() for path in result if path.is_file()} - {DESCRIPTION}

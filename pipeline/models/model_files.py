@@ -35,7 +35,7 @@ _ADAPTER = "adapter_model.safetensors"
 _OF_A_REPOSITORY = re.compile(rf"{ADAPTERS}/[^/]+/{re.escape(_ADAPTER)}")
 _WHOLE = (_ADAPTER, "model.safetensors", _INDEX, "pytorch_model.bin")
 
-# Names by transformers and PEFT, present and past, and ours.
+# Names by transformers, PEFT and sentence-transformers (a retriever's pooling), present and past, and ours.
 MODEL_FILES = (
     *("config.json", "generation_config.json", "model*.safetensors*", "pytorch_model*.bin*", "adapter_*"),
     *(
@@ -46,7 +46,8 @@ MODEL_FILES = (
         "vocab.*",
         "merges.txt",
     ),
-    *("spiece.model", "training_args.bin", CURVE, DESCRIPTION),
+    *("spiece.model", "modules.json", "*_Pooling/config.json", "sentence_bert_config.json"),
+    *("training_args.bin", CURVE, DESCRIPTION),
 )
 _NO_START = (DESCRIPTION, CURVE, "training_args.bin")
 

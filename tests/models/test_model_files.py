@@ -16,7 +16,7 @@ def write(folder: Path, files: dict[str, str]) -> None:
         (folder / name).write_text(text)
 
 
-def test_what_training_begins_with_is_every_part_of_the_weights_the_tokenizer_and_its_template(
+def test_what_training_begins_with_is_every_part_of_the_weights_the_pooling_the_tokenizer_and_its_template(
     tmp_path: Path,
 ) -> None:
     files = {
@@ -24,7 +24,9 @@ def test_what_training_begins_with_is_every_part_of_the_weights_the_tokenizer_an
         "model-00002-of-00002.safetensors": "a part",
         "tokenizer.json": "tokens",
         "chat_template.jinja": "template",
+        "1_Pooling/config.json": "pooling",
     }
+    (tmp_path / "1_Pooling").mkdir()
     write(tmp_path, {**files, "notes.txt": "mine"})
     before = start_of(tmp_path)
     for name in files:
