@@ -236,21 +236,6 @@ def decide(
     return Decision("promote", reason, tasks)
 
 
-def compare(
-    after: Iterable[EvaluationRow],
-    before: Iterable[EvaluationRow],
-    *,
-    rule: Rule,
-    read_blob: Callable[[str], bytes],
-) -> tuple[TaskChange, ...]:
-    """Set the tasks of two checkpoints side by side, by name.
-
-    If a task has several test sets (it grew), the newest of `before` counts, and the newest measurement of
-    `after` on the same one.
-    """
-    return tuple(task for task, _ in _compare_tasks(after, before, rule, read_blob))
-
-
 def measured_tasks(evaluations: Iterable[EvaluationRow]) -> list[EvaluationRow]:
     """Return the newest measurement of each task, by name."""
     return sorted(_newest_by_task(evaluations).values(), key=lambda row: (row.repository or "", row.split))
@@ -490,6 +475,11 @@ def _compare_tasks(
     rule: Rule,
     read_blob: Callable[[str], bytes],
 ) -> _Compared:
+    """Set the tasks of two checkpoints side by side, by name.
+
+    If a task has several test sets (it grew), the newest of `before` counts, and the newest measurement of
+    `after` on the same one.
+    """
     old = _newest_by_task(before)
     new = [row for row in after if _is_test(row)]
     result = [

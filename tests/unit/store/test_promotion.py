@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import pytest
 
 from store.events.models import ModelKind
-from store.promotion import RULES, Decision, Measured, before_last, compare, decide, measured_tasks
+from store.promotion import RULES, Decision, Measured, before_last, decide, measured_tasks
 from store.view.rows import EvaluationRow
 
 OLD, NEW, BEST = "0ld", "new", "best"
@@ -219,7 +219,7 @@ def test_of_each_task_the_newest_measurement_is_shown_and_no_split_that_is_no_te
 
 
 def test_a_gain_is_a_negative_loss() -> None:
-    (task,) = compare([row(NEW, 0.5)], [row(OLD, 0.25)], rule=RULES["retriever"], read_blob=scores_in)
+    (task,) = judged([row(NEW, 0.5)], [row(OLD, 0.25)]).tasks
     assert task.lost == -25
 
 
