@@ -89,7 +89,7 @@ class Reports:
         say: takes a line of text.
         trackers: transformers' names of trackers.
         callbacks: transformers', or of its shape.
-        tensorboard: the folder for TensorBoard's files; None: that of the saves.
+        tensorboard: the folder for TensorBoard's files, without its name among the trackers; None: that of the saves.
         name: of the run, for trackers; without one they draw it by the seed.
     """
 
@@ -99,11 +99,6 @@ class Reports:
     callbacks: Sequence[TrainerCallback] = ()
     tensorboard: Path | None = None
     name: str | None = None
-
-    @classmethod
-    def of_job(cls, on_step: OnStep, tensorboard: Path | None) -> Reports:
-        """Return the reports of a job: its steps, and TensorBoard's files if there is a folder for them."""
-        return cls(on_step, trackers=() if tensorboard is None else ("tensorboard",), tensorboard=tensorboard)
 
 
 NO_REPORTS = Reports()
@@ -187,7 +182,7 @@ class Training(abc.ABC, Generic[C]):
             "seed": self.config.seed,
             "use_cpu": self.device.type == "cpu",
             "bf16": computes_in_bfloat16(self.device),
-            "report_to": list(self.reports.trackers) or "none",
+            "report_to": [*self.reports.trackers, *(["tensorboard"] if self.reports.tensorboard else [])],
             "run_name": self.reports.name,
             "logging_steps": 1,
             # The filter would log a loss of NaN as 0.

@@ -357,27 +357,22 @@ class GRPOTrainer(SFTTrainer):
         self,
         model_name: str | Path,
         reward_func: Callable[..., Any] | Literal["lean"],
-        output_dir: str | Path = "outputs",
-        epochs_per_repo: int = 1,
-        batch_size: int = 1,
-        lr: float = 2e-5,
-        lora_config: PeftConfig | None = None,
-        *,
+        *others: Any,
         grpo: GrpoSpec = ONE_PASS,
         places: Places | None = None,
-        **others: Any,
+        **named: Any,
     ) -> None:
         """Args:
         reward_func: "lean", or a function.
-        batch_size: answers in one device's batch; gradients are gathered up to a whole number of groups.
+        others, named: those of `SFTTrainer`, in its order or by name. `batch_size`: answers in one device's batch;
+            gradients are gathered up to a whole number of groups.
         grpo: the other settings; None steps are one pass over a repository's goals.
         places: where Lean states goals (`pipeline.models.tactics.goals`); an agent sets its own.
-        others: those of `SFTTrainer`.
 
         Raises:
             ConfigError: a setting is invalid.
         """
-        super().__init__(model_name, output_dir, epochs_per_repo, batch_size, lr, lora_config, **others)
+        super().__init__(model_name, *others, **named)
         if not callable(reward_func) and reward_func != LEAN:
             raise ConfigError(f'reward_func is {reward_func!r}: it takes a function, or "lean"')
         own = {"lr": self.config.lr, "batch_size": self.config.batch_size}

@@ -95,7 +95,7 @@ class ProgressJob(TrainingJob[ProgressConfig, ProgressModel]):
         selection, held_out = select_rows(task, config, self.replayed)
         data = Dataset(selection.rows, held_out)
         step = self.chain.step(task, config, parent=self.order.parent, data=data.digest)
-        reports = Reports.of_job(on_step, self.tensorboard)
+        reports = Reports(on_step, tensorboard=self.tensorboard)
         return make_checkpoint(
             self.chain,
             step,

@@ -43,7 +43,7 @@ class RetrieverJob(TrainingJob[RetrieverConfig, Retriever]):
             self.config,
             parent=self.order.parent,
             earlier=self.replayed,
-            reports=Reports.of_job(on_step, self.tensorboard),
+            reports=Reports(on_step, tensorboard=self.tensorboard),
             on_held=StepReports(self.reporter, f"estimating what {task.name} must not change"),
         )
 

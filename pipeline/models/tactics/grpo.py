@@ -294,7 +294,8 @@ class GrpoJob(TacticsJob):
         step = self.chain.step(task, config, parent=order.parent, data=data)
         step = replace(step, config={**step.config, **about})
         places = SourcePlaces(order.lean, self.spec.project(order.folder), order.folder)
-        reward, reports = LeanReward(places, limits=order.limits), Reports.of_job(on_step, self.tensorboard)
+        reward = LeanReward(places, limits=order.limits)
+        reports = Reports(on_step, tensorboard=self.tensorboard)
 
         def show(goals: Sequence[Row]) -> tuple[Sequence[Row], Mapping[str, Any]]:
             shown = premises.shown(goals, task)

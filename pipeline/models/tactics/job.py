@@ -201,7 +201,7 @@ class TacticsJob(TrainingJob[TacticsConfig, TacticModel]):
         if premises.name:
             data = hashlib.sha256(f"{data} {premises.name}".encode()).hexdigest()
         step = self.chain.step(task, config, parent=self.order.parent, data=data)
-        reports = Reports.of_job(on_step, self.tensorboard)
+        reports = Reports(on_step, tensorboard=self.tensorboard)
         begin = partial(FineTuning, config, step.start, reports)
 
         def learned() -> tuple[Sequence[Row], dict[str, Any]]:

@@ -286,10 +286,10 @@ def test_an_error_of_a_reward_is_its_own(tmp_path: Path, causal: Path, database:
     def reward(**_: Any) -> list[float]:
         raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
 
-    made = GRPOTrainer(
-        str(causal), reward, tmp_path / "outputs", batch_size=2, device="cpu", max_seq_len=300,
-        grpo=GrpoSpec(num_generations=2, max_steps=1),
-    )  # fmt: skip
+    of_leandojo = (str(causal), reward, tmp_path / "outputs", 1, 2, 1e-3, lora())
+    spec = GrpoSpec(num_generations=2, max_steps=1)
+    made = GRPOTrainer(*of_leandojo, device="cpu", max_seq_len=300, grpo=spec)
+    assert (made.config.batch_size, made.config.lr, made.lora_config) == (2, 1e-3, lora())
     with pytest.raises(ConnectionRefusedError):
         made.train(database.repositories[:1], database, tmp_path / "merged")
 
