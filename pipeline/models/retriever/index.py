@@ -177,8 +177,6 @@ def embed_blocks(
 
 _AT_ONCE = 64
 """Queries ranked at a time."""
-Asked = tuple[str, npt.NDArray[np.bool_]]
-"""A query and the mask of its allowed premises."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,7 +237,7 @@ class Retriever:
     def rank(
         self,
         vectors: Tensor,
-        asked: Iterable[Asked],
+        asked: Iterable[tuple[str, npt.NDArray[np.bool_]]],
         k: int,
         on_batch: Callable[[int], object] = lambda _done: None,
     ) -> list[list[int]]:
