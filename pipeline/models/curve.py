@@ -13,7 +13,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 CURVE = "curve.json"
 MOST = 512
@@ -28,25 +28,17 @@ _TIMES = ("_runtime", "_per_second", "step_time")
 class Curve:
     """The measures of a training, by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, history: Iterable[Mapping[str, Any]] = ()) -> None:
+        """`history`: the log of a trainer of transformers or TRL."""
         self.measured: dict[str, list[Point]] = {}
-
-    def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Add a step's measures, without numbers that are not finite: JSON has none."""
-        for name, value in values.items():
-            if math.isfinite(value):
-                self.measured.setdefault(name, []).append((step, float(value)))
+        for row in history:
+            for name, value in row.items():
+                # JSON has no number that is not finite.
+                if _is_measure(name, value) and math.isfinite(value):
+                    self.measured.setdefault(name, []).append((int(row["step"]), float(value)))
 
     def as_json(self) -> dict[str, list[Point]]:
         return {name: _shortened(points) for name, points in sorted(self.measured.items())}
-
-    @classmethod
-    def of_history(cls, history: Iterable[Mapping[str, Any]]) -> Self:
-        """Return the curve of the log of a trainer of transformers or TRL."""
-        found = cls()
-        for row in history:
-            found.add(int(row["step"]), {name: row[name] for name in row if _is_measure(name, row[name])})
-        return found
 
     def write(self, folder: Path) -> None:
         """Write `curve.json` into a folder."""

@@ -227,7 +227,7 @@ class Training(abc.ABC, Generic[C]):
             saving.wait()
         check_finite(trainer.model)
         meet()  # another process may still read the best weights, which go with the run
-        self.curve = Curve.of_history(trainer.state.log_history)
+        self.curve = Curve(trainer.state.log_history)
         return int(trainer.state.global_step)
 
 

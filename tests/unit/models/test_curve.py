@@ -11,10 +11,7 @@ from pipeline.models.curve import CURVE, MOST, Curve, read_curve
 
 
 def test_a_curve_is_read_as_it_was_written(tmp_path: Path) -> None:
-    curve = Curve()
-    curve.add(1, {"loss": 2.5, "learning_rate": 1e-4})
-    curve.add(2, {"loss": 2.25})
-    curve.write(tmp_path)
+    Curve([{"step": 1, "loss": 2.5, "learning_rate": 1e-4}, {"step": 2, "loss": 2.25}]).write(tmp_path)
     assert read_curve((tmp_path / CURVE).read_bytes()) == {
         "loss": [(1, 2.5), (2, 2.25)],
         "learning_rate": [(1, 1e-4)],
@@ -22,10 +19,8 @@ def test_a_curve_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_a_long_run_keeps_its_mean_its_end_and_a_bounded_number_of_points() -> None:
-    curve, steps = Curve(), 20 * MOST + 7
-    for step in range(1, steps + 1):
-        curve.add(step, {"loss": float(step)})
-    points = curve.as_json()["loss"]
+    steps = 20 * MOST + 7
+    points = Curve({"step": step, "loss": float(step)} for step in range(1, steps + 1)).as_json()["loss"]
     assert MOST // 2 <= len(points) <= MOST
     assert points[-1][0] == steps
     # Each point is the mean of as many steps as lie behind it.
@@ -41,7 +36,7 @@ def test_of_a_trainer_s_log_the_measures_count_and_neither_times_nor_what_is_no_
         {"eval_mse": 4.0, "eval_runtime": 0.1, "eval_samples_per_second": 9.0, "epoch": 1.0, "step": 2},
         {"train_runtime": 3.0, "train_loss": 2.5, "total_flos": 1e9, "epoch": 1.0, "step": 2},
     ]
-    assert Curve.of_history(history).as_json() == {
+    assert Curve(history).as_json() == {
         "loss": [(1, 3.0), (2, 2.0)],
         "grad_norm": [(2, 1.5)],
         "eval_mse": [(2, 4.0)],

@@ -25,9 +25,9 @@ def trained(
     *losses: float,
 ) -> tuple[EventBody, dict[str, bytes]]:
     """Return the end of a training with this curve, and its payload by hash."""
-    curve = Curve()
-    for step, loss in enumerate(losses, start=1):
-        curve.add(step, {"loss": loss, "learning_rate": 0.001})
+    curve = Curve(
+        {"step": step, "loss": loss, "learning_rate": 0.001} for step, loss in enumerate(losses, start=1)
+    )
     payload = json.dumps(curve.as_json()).encode()
     name = hashlib.sha256(payload).hexdigest()
     reference = BlobRef(sha256=name, size_bytes=len(payload))
