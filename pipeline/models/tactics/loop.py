@@ -41,8 +41,11 @@ class TransformersLoop:
         # The adapter's layers are in the model itself, so PEFT's wrapper can go.
         self._model: Any = model.model.get_base_model() if isinstance(model.model, PeftModel) else model.model
         self._model.eval()
-        limit = getattr(self._model.config, "max_position_embeddings", None)
+        # A model that reads images too has these numbers of its text one level down.
+        text = self._model.config.get_text_config()
+        limit = getattr(text, "max_position_embeddings", None)
         self.positions = int(limit) if limit else model.max_seq_len
+        self._vocabulary = int(text.vocab_size)
         self._encodes = model.prompts.kind == "seq2seq"
         self._pad = int(model.tokenizer.pad_token_id)
         self.ends = ends_of(self._model, model.prompts.end)
@@ -62,7 +65,7 @@ class TransformersLoop:
 
         def fits(count: int, shortest: int, longest: int) -> bool:
             rows = count * decoding.candidates
-            scores = rows * most * self._model.config.vocab_size
+            scores = rows * most * self._vocabulary
             alike = goes_together(rows, shortest + most, longest + most)
             return decoding.mode == "beams" and alike and scores <= _MOST_SCORES
 
@@ -135,7 +138,8 @@ class TransformersLoop:
                 past_key_values=cache,
                 use_cache=True,
             )
-            cache.batch_repeat_interleave(candidates)
+            # As beams are chosen, which every kind of layer can do.
+            cache.reorder_cache(torch.arange(len(prompts), device=device).repeat_interleave(candidates))
         return {"input_ids": ids, "attention_mask": mask, "past_key_values": cache}, ids.shape[1]
 
 

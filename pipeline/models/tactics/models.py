@@ -116,7 +116,7 @@ def read_model(model: str | Path, *, max_seq_len: int | None = None) -> Unloaded
         base = base_of(model)
         config = AutoConfig.from_pretrained(base)
     most = max_seq_len or tokenizer.init_kwargs.get(_OF_TRAINING, MAX_SEQ_LEN)
-    most = min(most, getattr(config, "max_position_embeddings", None) or most)
+    most = min(most, getattr(config.get_text_config(), "max_position_embeddings", None) or most)
     tokenizer.init_kwargs[_OF_TRAINING] = most
     kind: Kind = "seq2seq" if config.is_encoder_decoder else "causal"
     prompts = Prompts(tokenizer, kind, max_length=most - most // 4)

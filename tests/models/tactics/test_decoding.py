@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 import torch
 from pydantic import ValidationError
 from torch import Tensor
+from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.generation import configuration_utils
 
 from pipeline.models.tactics.generate import Loop
@@ -123,6 +125,39 @@ def test_an_answer_does_not_depend_on_what_else_is_in_the_batch(
         assert [one.log_probability for one in alone] == pytest.approx(
             [one.log_probability for one in other], abs=1e-3
         )
+
+
+@pytest.mark.parametrize(
+    ("family", "own"),
+    [("gemma3", {}), ("qwen3_5", {"layer_types": ["linear_attention", "full_attention"]})],
+)
+def test_a_model_that_reads_images_too_or_has_linear_attention_answers_as_others(
+    models: dict[str, TacticModel], family: str, own: dict[str, Any]
+) -> None:
+    text = {
+        "vocab_size": int(models["causal"].model.config.vocab_size),
+        "hidden_size": 32,
+        "intermediate_size": 64,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "head_dim": 16,
+        "max_position_embeddings": 1024,
+        "pad_token_id": 0,
+        **own,
+    }
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        weights = AutoModelForCausalLM.from_config(AutoConfig.for_model(family, text_config=text))
+    model = replace(models["causal"], model=weights)
+    loop, prompts, decoding = TransformersLoop(model), prompts_of(model), Decoding(candidates=3)
+    assert loop.positions == 1024
+    for prompt, answers in zip(prompts, loop.answers(asked(prompts, decoding, [0] * 4), 4), strict=True):
+        for one in answers:
+            rows = rescored(model, prompt, one.ids)
+            total = sum(float(row[token]) for row, token in zip(rows, one.ids, strict=False))
+            end = float(rows[-1][loop.ends[0]]) if one.ended else 0.0
+            assert one.log_probability == pytest.approx(total + end, abs=1e-3)
 
 
 @pytest.mark.parametrize("decoding", [Decoding(3), Decoding(1), Decoding(3, "sampling")])
