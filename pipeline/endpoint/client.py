@@ -220,7 +220,8 @@ class ChatClient:
 
         async def asked_for(number: int, wanted: int) -> tuple[Choice, ...]:
             nonlocal usage
-            call = _Call(_with_seed(ask, number), deadline)
+            # The same seed would draw the same answer again.
+            call = _Call(ask if ask.seed is None else replace(ask, seed=ask.seed + number), deadline)
             try:
                 return (await self._answered(call, wanted)).choices
             except ExternalError as error:
@@ -370,8 +371,3 @@ class ChatClient:
     def _clean(self, text: str) -> str:
         """Return a text of the endpoint or the HTTP library without the key."""
         return redact(text, secrets=(self._key or "",))
-
-
-def _with_seed(ask: Ask, number: int) -> Ask:
-    """Return the request with a seed of its own: the same seed would draw the same answer again."""
-    return ask if ask.seed is None else replace(ask, seed=ask.seed + number)

@@ -264,7 +264,9 @@ class Prompts:
         for one in made:
             # The last change of the text: without a premise's marks the parts of one of the template's may meet.
             one["content"] = self._harmless(one["content"])
-        return made if self._system_apart else _joined(made)
+        if self._system_apart:
+            return made
+        return [{"role": "user", "content": "\n\n".join(one["content"] for one in made)}]
 
     def _text(self, state: str, premises: Sequence[str]) -> str:
         if self.kind == "seq2seq":
@@ -309,8 +311,3 @@ class Prompts:
             f"the chat template of {self.tokenizer.name_or_path} takes no user message ({reason}). Mend it, or "
             "remove it: the model is then asked in plain text"
         )
-
-
-def _joined(made: list[ChatMessage]) -> list[ChatMessage]:
-    """Return the system and the user message as one: some templates know no system message."""
-    return [{"role": "user", "content": f"{made[0]['content']}\n\n{made[1]['content']}"}]
