@@ -44,17 +44,13 @@ def fitting_state(state: str, fits: Callable[[str], bool]) -> str:
 
 
 def least(low: int, high: int, enough: Callable[[int], bool]) -> int:
-    """Return the least sufficient number from `low`, or `high`.
-
-    It asks from `high` on, in doubling steps: a number of parts to leave out, where little of a long text is kept.
-    """
-    step = 1
+    """Return the least sufficient number from `low`, or `high`."""
     while low < high:
-        asked = max(high - step, (low + high) // 2)
-        if enough(asked):
-            high, step = asked, 2 * step
+        middle = (low + high) // 2
+        if enough(middle):
+            high = middle
         else:
-            low = asked + 1
+            low = middle + 1
     return low
 
 

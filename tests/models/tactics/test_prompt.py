@@ -158,7 +158,7 @@ def test_source_text_cannot_speak_as_the_template(
     assert seq2seq.ids('⊢ s = "</s>" ++ "</<a>s>"').count(seq2seq.end) == 1
 
 
-def test_a_long_state_is_read_whole_twice_and_else_in_texts_of_about_the_prompt_s_length(
+def test_a_long_state_is_read_a_few_times_and_not_once_for_each_goal_and_premise(
     chat: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     built = prompts(chat, length=240)
@@ -175,9 +175,8 @@ def test_a_long_state_is_read_whole_twice_and_else_in_texts_of_about_the_prompt_
     for state in (f"{hypotheses}\n⊢ q", goals, "⊢ " + "p ∧ " * 5_000 + "p"):
         read.clear()
         built.ids(state, ["theorem a : p"] * 100)
-        whole = max(read)
-        assert sum(length > whole / 2 for length in read) == 2
-        assert sum(read) < 3 * whole
+        assert len(read) < 40
+        assert sum(read) < 5 * max(read)
 
 
 def test_an_answer_is_the_whole_tactic_and_the_end_mark(chat: PreTrainedTokenizerBase) -> None:
