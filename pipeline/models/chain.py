@@ -24,19 +24,18 @@ from typing import Any
 from pipeline.models.adapters import base_of, model_for, write_adapters
 from pipeline.models.config import Config
 from pipeline.models.datasets import TaskData
-from pipeline.models.errors import CheckpointError, ConfigError
+from pipeline.models.errors import CheckpointError, ConfigError, writing
 from pipeline.models.model_files import (
     DESCRIPTION,
     Checkpoint,
     file_digest,
     files_in,
     locked_folder,
-    new_folder,
     read_checkpoint,
     start_of,
 )
 from pipeline.models.ranks import is_first, meet
-from store.files import beside
+from store.files import beside, folder_written_whole
 
 _RUNS = ".runs"
 _ID = re.compile("[0-9a-f]{16}")
@@ -224,11 +223,8 @@ class Chain:
             meet()
             return self.read(step.checkpoint)
         place = self.path(step.checkpoint)
-        failed = (
-            f"the checkpoint {step.checkpoint} cannot be written to {self.folder}",
-            "Make room, then run it again: it continues from the saved files of its run",
-        )
-        with new_folder(place, failed) as new:
+        remedy = "Make room, then run it again: it continues from the saved files of its run"
+        with writing(f"the checkpoint {place}", remedy), folder_written_whole(place) as new:
             about = result.about
             if step.config.get("lora_by_repository"):
                 parent = None if step.parent is None else self.path(step.parent)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from json import JSONDecodeError
 from typing import ClassVar
 
@@ -61,10 +63,23 @@ class RewardError(LearningError):
     reason = "no_lean"
 
 
-def disk_reason(error: BaseException) -> str:
-    """Return the system's reason for a failed write; the first line of another error if a library wraps it."""
-    said = error.strerror if isinstance(error, OSError) else None
-    return said or first_line(error)
+_OF_A_PROGRAM = (TypeError, AttributeError, LookupError, AssertionError)
+
+
+@contextmanager
+def writing(what: str, remedy: str) -> Iterator[None]:
+    """Write a model or a part of a run.
+
+    Raises:
+        CheckpointError: the disk refused; each library has a name of its own for that.
+    """
+    try:
+        yield
+    except (LearningError, *_OF_A_PROGRAM):
+        raise
+    except Exception as error:
+        said = error.strerror if isinstance(error, OSError) else None
+        raise CheckpointError(f"{what} cannot be written ({said or first_line(error)}). {remedy}") from error
 
 
 def flaw_of(error: ValueError | RecursionError) -> str:

@@ -22,8 +22,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from pipeline.models.curve import CURVE
-from pipeline.models.errors import CheckpointError, LearningError, disk_reason, flaw_of
-from store.files import folder_written_whole
+from pipeline.models.errors import CheckpointError, flaw_of
 
 DESCRIPTION = "checkpoint.json"
 ADAPTERS = "adapters"
@@ -183,22 +182,6 @@ def read_checkpoint(folder: Path, *, verify: bool = False) -> Checkpoint | None:
             f"{folder / name} is not what was saved: its SHA-256 is not {wanted[:12]}…. {remedy}"
         )
     return found
-
-
-@contextmanager
-def new_folder(place: Path, failed: tuple[str, str]) -> Iterator[Path]:
-    """Make a folder, whole or not at all (`folder_written_whole`).
-
-    Raises:
-        CheckpointError: the disk refused; it says `failed` (message, remedy).
-    """
-    try:
-        with folder_written_whole(place) as new:
-            yield new
-    except LearningError:
-        raise
-    except Exception as error:  # the libraries have names of their own for a full disk
-        raise CheckpointError(f"{failed[0]} ({disk_reason(error)}). {failed[1]}") from error
 
 
 @contextmanager

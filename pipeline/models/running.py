@@ -37,7 +37,7 @@ from pipeline.jobs import preemption
 from pipeline.models.chain import Chain, Step, TrainingResult
 from pipeline.models.config import Config
 from pipeline.models.curve import Curve
-from pipeline.models.errors import CheckpointError, ConfigError, disk_reason
+from pipeline.models.errors import ConfigError, writing
 from pipeline.models.libraries import (
     check_finite,
     computes_in_bfloat16,
@@ -61,6 +61,7 @@ CHECKPOINTING = next(
     if name in TrainingArguments.__dataclass_fields__
 )
 _WHOLE = "whole"
+_REMEDY = "Make room, then run it again: it continues from the last step that was saved"
 _WATCHED = ("loss", "grad_norm", "eval_loss")
 
 
@@ -216,12 +217,12 @@ class Training(abc.ABC, Generic[C]):
                 # Its own choice is beside the saves, which are removed in the end.
                 callback.logging_dir = str(folder)
         with quiet_libraries(), _own_run(reports.trackers), thread:
-            with _saving(saves.folder):
+            with writing(str(saves.folder), _REMEDY):
                 begun = _newest_whole(saves.folder)
             if begun is not None and _has_ended(begun):
                 # transformers would take one more step, unless the run ended with an epoch.
                 trainer.args.num_train_epochs, trainer.args.max_steps = 0, -1
-            trainer._save_checkpoint = _saving(saves.folder)(trainer._save_checkpoint)
+            trainer._save_checkpoint = writing(str(saves.folder), _REMEDY)(trainer._save_checkpoint)
             with preemption.region(any_of):
                 trainer.train(resume_from_checkpoint=None if begun is None else str(begun))
             saving.wait()
@@ -373,7 +374,7 @@ class _SaveCallback(TrainerCallback):  # type: ignore[misc]
         """
         flushing, self._flushing = self._flushing, None
         if flushing is not None:
-            with _saving(self._saves.folder):
+            with writing(str(self._saves.folder), _REMEDY):
                 flushing.result()
 
     def on_train_begin(
@@ -462,15 +463,3 @@ def _state_of(saved: Path) -> TrainerState:
 def _has_ended(saved: Path) -> bool:
     """Return whether a saved step is its run's last one, perhaps before its end was due."""
     return bool(_state_of(saved).stateful_callbacks["TrainerControl"]["args"]["should_training_stop"])
-
-
-@contextmanager
-def _saving(folder: Path) -> Iterator[None]:
-    """Turn an error of the disk, by whatever name a library gives it, into a CheckpointError."""
-    try:
-        yield
-    except Exception as error:
-        raise CheckpointError(
-            f"{folder} cannot be written ({disk_reason(error)}). Make room, then run it again: it continues from the "
-            "last step that was saved"
-        ) from error

@@ -20,9 +20,10 @@ from typing import Any, Literal
 
 from pipeline.models.adapters import ADAPTER, adapters_of, base_of
 from pipeline.models.chain import Chain
-from pipeline.models.errors import LearningError
+from pipeline.models.errors import LearningError, writing
 from pipeline.models.measures import BASELINES, BOUNDS, baselines_of
-from pipeline.models.model_files import ADAPTERS, DESCRIPTION, begun, new_folder
+from pipeline.models.model_files import ADAPTERS, DESCRIPTION, begun
+from store.files import folder_written_whole
 from store.promotion import task_name
 from store.text import clean
 from store.view import model_queries
@@ -145,7 +146,7 @@ def write_shared(shared: Shared, out: Path) -> None:
     if out.exists():
         raise SharingError(f"{out} is there already: name a folder that is not, nothing is overwritten")
     Chain(shared.chain).read(shared.row.checkpoint, verify=True)
-    with new_folder(out, (f"{out} cannot be written", "Make room, or name another folder")) as beside:
+    with writing(str(out), "Make room, or name another folder"), folder_written_whole(out) as beside:
         if (shared.folder / ADAPTER).is_file() and shared.format != "peft":
             _merge(shared.folder, beside)
         else:
