@@ -74,7 +74,7 @@ class Spending:
         if self._ledger is None:
             return reservation
         with self._locked(reservation.day) as descriptor:
-            spent = _total(descriptor)
+            spent = self._total(descriptor, reservation.day)
             if self.cap_usd is not None and usd is not None:
                 self._check(spent, usd, at)
             line = {
@@ -98,7 +98,9 @@ class Spending:
             return
         at = self._now().astimezone(UTC).isoformat()
         with self._locked(reserved.day) as descriptor:
-            spent = max(0.0, _total(descriptor) + (usage.usd or 0.0) - (reserved.usd or 0.0))
+            spent = max(
+                0.0, self._total(descriptor, reserved.day) + (usage.usd or 0.0) - (reserved.usd or 0.0)
+            )
             line = {"kind": "booked", **asdict(usage), "total": spent, "id": reserved.id, "at": at}
             self._append(descriptor, line)
 
@@ -117,6 +119,23 @@ class Spending:
         else:
             remedy = f" It frees at {frees_at:%Y-%m-%d %H:%M} UTC; or raise the cap (usd_per_day)"
         raise SpendingCapError(message + remedy, "above_cap" if above else "")
+
+    def _total(self, descriptor: int, day: str) -> float:
+        """Return the amount in a day's file, in US dollars: that of its last whole line."""
+        size = os.fstat(descriptor).st_size
+        for line in reversed(os.pread(descriptor, _END, max(0, size - _END)).splitlines()):
+            try:
+                return float(json.loads(line)["total"])
+            except (ValueError, KeyError, TypeError):
+                # A truncated line settles nothing; a truncated reservation's request was never sent.
+                _log.warning("a damaged line of the ledger is passed over: %r", line[:200])
+        if size > _END:
+            assert self._ledger is not None
+            raise SpendingError(
+                f"no line at the end of the ledger {file_of(self._ledger, day)} can be read, so the amount of this day "
+                "is unknown and nothing is asked. Cut the damaged end off: a line with a total must be the last"
+            )
+        return 0.0
 
     @contextmanager
     def _locked(self, day: str) -> Iterator[int]:
@@ -148,15 +167,3 @@ class Spending:
 def file_of(ledger: Path, day: str) -> Path:
     """Return the file of a ledger's day (YYYY-MM-DD)."""
     return ledger.with_name(f"{ledger.stem}-{day}{ledger.suffix}")
-
-
-def _total(descriptor: int) -> float:
-    """Return the amount in a day's file, in US dollars: that of its last whole line."""
-    size = os.fstat(descriptor).st_size
-    for line in reversed(os.pread(descriptor, _END, max(0, size - _END)).splitlines()):
-        try:
-            return float(json.loads(line)["total"])
-        except (ValueError, KeyError, TypeError):
-            # A truncated line settles nothing; a truncated reservation's request was never sent.
-            _log.warning("a damaged line of the ledger is passed over: %r", line[:200])
-    return 0.0

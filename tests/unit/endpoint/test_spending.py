@@ -121,6 +121,11 @@ def test_a_long_day_is_not_read_again_for_each_request(ledger: Path) -> None:
     path.write_bytes(b"x" * len(lines[: -(1 << 16)]) + lines[-(1 << 16) :])
     with pytest.raises(SpendingCapError, match=r"\$100.0000 are spent"):
         today.reserve(901.0)
+    path.write_bytes(b"x" * len(lines))
+    with pytest.raises(
+        SpendingError, match=r"no line at the end of the ledger .* can be read.*Cut the damaged end off"
+    ):
+        today.reserve(1.0)
 
 
 def test_the_ledger_is_only_appended_to_and_only_its_owner_reads_it(ledger: Path) -> None:
