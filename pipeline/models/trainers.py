@@ -113,6 +113,7 @@ class OutputFolder:
             newest = of_first(self.newest() if is_first() else None)
             if newest and not self._keeps_all:
                 kind = kind_of(self.folder)
+                # An unknown architecture counts as a retriever's; a progress model's head is known.
                 if kind != self._model and "progress" in (kind, self._model):
                     raise ConfigError(
                         f"{self.folder} holds a model of another kind, which would be replaced: name another folder"
@@ -357,22 +358,27 @@ class GRPOTrainer(SFTTrainer):
         self,
         model_name: str | Path,
         reward_func: Callable[..., Any] | Literal["lean"],
-        *others: Any,
+        output_dir: str | Path = "outputs",
+        epochs_per_repo: int = 1,
+        batch_size: int = 1,
+        lr: float = 2e-5,
+        lora_config: PeftConfig | None = None,
+        *,
         grpo: GrpoSpec = ONE_PASS,
         places: Places | None = None,
-        **named: Any,
+        **others: Any,
     ) -> None:
         """Args:
         reward_func: "lean", or a function.
-        others, named: those of `SFTTrainer`, in its order or by name. `batch_size`: answers in one device's batch;
-            gradients are gathered up to a whole number of groups.
+        batch_size: answers in one device's batch; gradients are gathered up to a whole number of groups.
         grpo: the other settings; None steps are one pass over a repository's goals.
         places: where Lean states goals (`pipeline.models.tactics.goals`); an agent sets its own.
+        others: those of `SFTTrainer`.
 
         Raises:
             ConfigError: a setting is invalid.
         """
-        super().__init__(model_name, *others, **named)
+        super().__init__(model_name, output_dir, epochs_per_repo, batch_size, lr, lora_config, **others)
         if not callable(reward_func) and reward_func != LEAN:
             raise ConfigError(f'reward_func is {reward_func!r}: it takes a function, or "lean"')
         own = {"lr": self.config.lr, "batch_size": self.config.batch_size}
